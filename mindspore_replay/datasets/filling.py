@@ -2,7 +2,8 @@
 
 import contextlib
 import logging
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -11,13 +12,13 @@ from ..checkpoint.files import progress_bar
 from ..config.configuration import buffer_class
 from ..store.base.casts import cast, holds
 from ..store.base.checks import check_size
-from ..store.base.schema import Schema, given_type_name
+from ..store.base.schema import given_type_name
 from ..store.faces.attached import AttachedBuffer
 from ..store.faces.classes import EpisodeReplayBuffer, ReservoirReplayBuffer, SequenceReplayBuffer
 from ..store.faces.local import LocalBuffer
 from ..store.spec.described import spec_of
 from ..store.spec.registry import find
-from .steps import BFLOAT16, Episodes, Field, Recording, chunk_rows, chunks, numbers_of
+from .steps import BFLOAT16, Episodes, Field, Recording, chunk_rows, chunks, column_fields, numbers_of
 
 #: Warns of steps that were changed, dropped or overwritten.
 log = logging.getLogger("mindspore_replay.datasets")
@@ -27,6 +28,9 @@ _SAMPLE_SIZE = 256
 
 #: Largest capacity.
 _MOST_ROWS = np.iinfo(np.int32).max
+
+#: Rows: which, for each column of a buffer, in its order, the dataset's name and the values, and keywords of `insert`.
+Batch = tuple[slice, list[tuple[str, np.ndarray]], dict[str, Any]]
 
 
 def fill(
@@ -40,8 +44,6 @@ def fill(
     """Insert the chosen episodes of a dataset into a buffer. ``None`` makes one."""
     call, label = found.call, found.label
     steps = np.repeat(_choose(found, episodes), found.length)
-    lost = int(found.lost[steps].sum()) * bool(found.observations)
-    # Rows with next observations; else single observations, with one more row at the end of each episode.
     if buffer is None:
         if not steps.any() and not found.as_stored:
             raise ValueError(f"For '{call}', {label} must have a step in the chosen episodes, but got none.")
@@ -52,47 +54,55 @@ def fill(
         whole = relabels or not has_episodes
     else:
         check_given(call, buffer, types, arguments)
-        check_one_length(call, buffer.spec.columns)
         has_episodes = buffer.has_episodes
-        whole = any(name.startswith("next_") for name in _match(found, buffer).values())
+        whole = any(name.startswith("next_") for name in _match(found, buffer))
+    # Rows with next observations; else single observations, with one more row at the end of each episode.
     whole = whole and bool(found.observations)
     single = has_episodes and bool(found.observations) and not whole
     layout = found.layout(steps, whole, single)
-    rows = len(layout.source)
+    rows, lost = len(layout.source), int(found.lost[steps].sum()) if whole or single else 0
     if buffer is None:
-        fields = found.fields if single else found.transitions
-        buffer = make_buffer(call, fields, rows, types, arguments)
-        check_one_length(call, buffer.spec.columns)
-    names, fields, before = _match(found, buffer), column_fields(buffer.spec.columns), int(buffer.size())
-    if buffer.has_episodes and before:
-        buffer.end_episodes()
-    with progress_bar(call, rows, progress, "row", "datasets") as done:
-        for part in chunks(rows, chunk_rows(fields.values())):
-            columns, values = found.read(layout, part, set(names.values())), []
-            for (name, field), dtype in zip(fields.items(), buffer.spec.columns.numpy_types):
-                values.append(fit(call, label, names[name], columns[names[name]], field).view(dtype))
+        buffer = _make_buffer(call, found.fields if single else found.transitions, rows, types, arguments)
+    names = _match(found, buffer)
+
+    def batches() -> Iterator[Batch]:
+        for part in chunks(rows, rows_at_once(buffer)):
+            columns = found.read(layout, part, set(names))
             flags = {"end": layout.end[part], "final": layout.final[part]} if buffer.has_episodes else {}
-            buffer.insert(values, **flags)
-            done(part.stop - part.start)
-    total, unknown = rows + lost * whole, "their next observation is not in the dataset"
-    if lost and whole:
-        text = "%s: %s: %d of %d steps dropped: they are the last of an episode that did not terminate, and %s"
-        log.warning(text, call, label, lost, total, unknown)
-    elif lost and single:
-        text = "%s: %s: %d of %d steps stored as final rows, which are read but not drawn as single rows: %s"
-        log.warning(text, call, label, lost, total, unknown)
-    warn_of_overwritten(call, label, buffer, before + rows, total)
+            yield part, [(name, columns[name]) for name in names], flags
+
+    total = rows + lost * whole
+    insert(call, label, buffer, batches(), rows, total, progress)
+    if lost:
+        what = "stored as final rows, which are read but not drawn as single rows:"
+        if whole:
+            what = "dropped: they are the last of an episode that did not terminate, and"
+        text = "%s: %s: %d of %d steps %s their next observation is not in the dataset"
+        log.warning(text, call, label, lost, total, what)
     return buffer
 
 
-def warn_of_overwritten(call: str, label: str, buffer: Any, rows: int, total: int) -> None:
-    """Warn if a buffer has fewer rows than were inserted, of which `total` are the dataset's."""
-    if (over := rows - int(buffer.size())) > 0 and not isinstance(buffer, ReservoirReplayBuffer):
+def rows_at_once(buffer: Any) -> int:
+    """Return how many rows of a buffer to insert or write at once."""
+    return chunk_rows([((buffer.spec.columns.row_bytes(),), np.dtype(np.uint8))])
+
+
+def insert(call: str, label: str, buffer: Any, batches: Iterable[Batch], rows: int, total: int, progress: bool) -> None:
+    """Insert so many rows in batches. Warn of rows that are overwritten, of the `total` of the dataset."""
+    fields, before = [*column_fields(buffer.spec.columns).values()], int(buffer.size())
+    if buffer.has_episodes and before:
+        buffer.end_episodes()
+    with progress_bar(call, rows, progress, "row", "datasets") as done:
+        for part, found, keywords in batches:
+            values = [fit(call, label, name, array, field) for (name, array), field in zip(found, fields)]
+            buffer.insert(list(map(np.ndarray.view, values, buffer.spec.columns.numpy_types)), **keywords)
+            done(part.stop - part.start)
+    if (over := before + rows - int(buffer.size())) > 0 and not isinstance(buffer, ReservoirReplayBuffer):
         text = "%s: %s: %d of %d rows overwritten: the buffer has room for %d"
-        log.warning(text, call, label, over, total, rows - over)
+        log.warning(text, call, label, over, total, before + rows - over)
 
 
-def make_buffer(
+def _make_buffer(
     call: str, fields: Mapping[str, Field], rows: int, types: Mapping[str, object] | None, arguments: dict[str, Any]
 ) -> Any:
     """Make a buffer for so many rows, of the requested class and arguments. `types` overrides dtypes."""
@@ -144,34 +154,28 @@ def _types(call: str, fields: Mapping[str, Field], types: object) -> list[object
     return wanted
 
 
-def check_buffer(call: str, buffer: object, attached: bool = False) -> None:
-    """Raise a TypeError unless rows can be read from a buffer, or written into it if one that is `attached` will do."""
+def check_buffer(call: str, buffer: object, attached: bool = False, any_length: bool = False) -> None:
+    """Raise an error unless rows can be read from a buffer, or written into it if one that is `attached` will do.
+
+    Those of `any_length` may differ in it.
+    """
     if not isinstance(buffer, (LocalBuffer, AttachedBuffer) if attached else LocalBuffer):
         way_out = ": its learner can write it" if isinstance(buffer, AttachedBuffer) else ""
         raise TypeError(
             f"For '{call}', 'buffer' must be a buffer of mindspore_replay or mindspore_replay.host, but got "
             f"{type(buffer).__module__}.{type(buffer).__name__}{way_out}."
         )
-
-
-def column_fields(columns: Schema) -> dict[str, Field]:
-    """Return the columns of a buffer by name, as datasets have them."""
-    types = (BFLOAT16 if name == "bfloat16" else np.dtype(name) for name in columns.dtypes)
-    return dict(zip(columns.names, zip(columns.shapes, types)))
-
-
-def check_one_length(call: str, columns: Schema) -> None:
-    """Raise a ValueError if rows differ in length."""
-    if groups := columns.length_groups:
+    groups = buffer.spec.columns.length_groups
+    if groups and not any_length:
         raise ValueError(
             f"For '{call}', the rows of a buffer must have one length, but those of {groups[0].name!r} differ: "
             "use an npz file, which from_npz reads into such a buffer."
         )
 
 
-def check_given(call: str, buffer: Any, types: object, arguments: Mapping[str, Any]) -> None:
+def check_given(call: str, buffer: Any, types: object, arguments: Mapping[str, Any], any_length: bool = False) -> None:
     """Raise an error if a buffer cannot be filled, or was passed with arguments for a new one."""
-    check_buffer(call, buffer, attached=True)
+    check_buffer(call, buffer, True, any_length)
     superfluous = sorted(key for key, value in {**arguments, "types": types}.items() if value is not None)
     if superfluous:
         raise TypeError(f"For '{call}', with 'buffer' there must be no arguments of a new one, but got {superfluous}.")
@@ -182,13 +186,15 @@ def check_given(call: str, buffer: Any, types: object, arguments: Mapping[str, A
         )
 
 
-def _match(found: Recording, buffer: Any) -> dict[str, str]:
+def short_name(name: str) -> str:
+    """Return an observation's name without ``observation.``, which buffers may leave out."""
+    return re.sub(r"^(next_)?observation\.", r"\1", name)
+
+
+def _match(found: Recording, buffer: Any) -> list[str]:
     """Return the dataset's column for each of a buffer: of the same name, or an observation's without its prefix."""
     columns, transitions = buffer.spec.columns.names, found.transitions
-    names = {name: name for name in transitions}
-    for name in found.observations:
-        if path := name.partition(".")[2]:
-            names = {path: name, f"next_{path}": f"next_{name}", **names}
+    names = {short_name(name): name for name in transitions} | {name: name for name in transitions}
     if missing := [name for name in columns if name not in names]:
         raise ValueError(
             f"For '{found.call}', {found.label} must have each column of the buffer, but got none for {missing}; it "
@@ -197,7 +203,7 @@ def _match(found: Recording, buffer: Any) -> dict[str, str]:
     achieved = buffer.achieved_goal
     if achieved is not None and (after := f"next_{names[achieved]}") in transitions:
         names[achieved] = after  # goals are achieved in the state after the action
-    return {name: names[name] for name in columns}
+    return [names[name] for name in columns]
 
 
 def _choose(found: Recording, episodes: Episodes) -> np.ndarray:
@@ -230,7 +236,7 @@ def fit(call: str, label: str, name: str, array: np.ndarray, field: Field) -> np
     The dtype must be one that the column holds, and shapes may differ in axes of length 1 only.
     """
     shape, dtype = field
-    if _long_axes(array.shape[1:]) != _long_axes(shape):
+    if [axis for axis in array.shape[1:] if axis != 1] != [axis for axis in shape if axis != 1]:
         raise ValueError(
             f"For '{call}', {name!r} of {label} must have rows of shape {shape}, but got {array.shape[1:]}."
         )
@@ -243,7 +249,3 @@ def fit(call: str, label: str, name: str, array: np.ndarray, field: Field) -> np
             f"For '{call}', {name!r} of {label} must have a dtype that {column} holds, but got {array.dtype}."
         )
     return cast(array, column, dtype, f"For '{call}', {name!r} of {label} must fit {column}, but got")
-
-
-def _long_axes(shape: Sequence[int]) -> list[int]:
-    return [axis for axis in shape if axis != 1]

@@ -1,10 +1,9 @@
 """Makes buffers from Minari datasets, and Minari datasets from buffers."""
 
 import contextlib
-import itertools
 import os
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,9 +14,8 @@ from ..store.base.nested import leaves as leaves_of_values
 from ..store.base.optional import optional
 from ..store.faces.classes import ReservoirReplayBuffer
 from ..training.spaces import leaves as leaves_of_spaces
-from .export import StoredRows
-from .filling import check_buffer, check_one_length, fill, fit, log
-from .steps import ENDS, Arrays, Episodes, Field, Recording, as_flag, chunk_rows
+from .filling import check_buffer, fill, fit, log, short_name
+from .steps import ENDS, Arrays, Episodes, Field, Recording, StoredRows, as_flag, chunk_rows
 from .tables import unmarked
 
 if TYPE_CHECKING:
@@ -128,7 +126,7 @@ def _source(dataset: "MinariDataset") -> Recording:
         array, begin = current[number][name], begins[number]
         return array[min(part.start - begin, len(array) - 1) : part.stop - begin]  # only observations have the last row
 
-    return Recording("from_minari", label, int(begins[-1]), fields, read, list(observation), lengths=np.diff(begins))
+    return Recording("from_minari", label, int(begins[-1]), fields, read, lengths=np.diff(begins))
 
 
 def _arrays(label: str, episode: "EpisodeData", n: int, fields: Mapping[str, Field]) -> Arrays:
@@ -248,13 +246,11 @@ def to_minari(
     """
     minari = optional("minari", "to_minari", "datasets")
     check_buffer("to_minari", buffer)
-    check_one_length("to_minari", buffer.spec.columns)
     env_spaces = _spaces(env, observation_space, action_space)
-    names = _columns(buffer, env_spaces)
-    _check_images(env_spaces, metadata.get("data_format"))
-    observations = _leaves("to_minari", env_spaces["observation"], "observation")
-    _check_ends(buffer, names, tuple(observations))
-    lost = {"repeated": 0, "dropped": 0, "written": 0}
+    fields = {key: _leaves("to_minari", space, key) for key, space in env_spaces.items()}
+    names = _columns(buffer, fields["observation"], fields["action"])
+    _check_images({**fields["observation"], **fields["action"]}, metadata.get("data_format"))
+    _check_ends(buffer, names, fields["observation"])
     with (
         buffer.state.snapshot(columns=True) as state,
         progress_bar("to_minari", int(state["count"]), progress, "row", "datasets") as done,
@@ -262,98 +258,82 @@ def to_minari(
     ):
         # Minari warns of every entry of the metadata that is not given.
         warnings.filterwarnings("ignore", message=".* is set to None|env_spec is None", category=UserWarning)
-        buffers = _episode_buffers(StoredRows(buffer.spec, state), names, env_spaces, lost, done)
-        first = list(itertools.islice(buffers, 1))
-        if not first:
+        found = StoredRows(buffer.spec, state).recording(names)
+        written = int((found.length > found.lost[found.end]).sum())
+        if not written:
             raise ValueError("For 'to_minari', 'buffer' must hold an episode of a step or more, but got none.")
         space_arguments = {f"{key}_space": space for key, space in env_spaces.items()}
         dataset = minari.create_dataset_from_buffers(
-            dataset_id, itertools.chain(first, buffers), env=env, **space_arguments, **metadata
+            dataset_id, _episodes(found, env_spaces, fields, done), env=env, **space_arguments, **metadata
         )
-    if lost["repeated"]:
-        log.warning(
-            "to_minari: %s: %d of %d episodes terminated without a last observation in the buffer: it is the one "
-            "before it again",
-            *(dataset_id, lost["repeated"], lost["written"]),
-        )
-    if lost["dropped"]:
+    if repeated := int((~found.has_next & found.terminated).sum()):
+        text = "to_minari: %s: %d of %d episodes terminated without a last observation in the buffer: it is the one "
+        log.warning(f"{text}before it again", dataset_id, repeated, written)
+    if dropped := int(found.lost.sum()):
         text = "to_minari: %s: %d steps dropped: the buffer holds no observation after them"
-        log.warning(text, dataset_id, lost["dropped"])
+        log.warning(text, dataset_id, dropped)
     return dataset
 
 
-def _episode_buffers(
-    stored: StoredRows,
-    names: Mapping[str, str],
+def _episodes(
+    found: Recording,
     env_spaces: Mapping[str, object],
-    lost: dict[str, int],
+    fields: Mapping[str, Mapping[str, Field]],
     done: Callable[[int], object],
 ) -> Iterator["EpisodeBuffer"]:
-    """Return each episode that has a step, in Minari's form, and count those written, repeated and dropped."""
+    """Return each episode that has a step, in Minari's form."""
     minari_episode = optional("minari.data_collector", "to_minari", "datasets", "minari").EpisodeBuffer
-    observations = _leaves("to_minari", env_spaces["observation"], "observation")
-    fields = {**observations, **_leaves("to_minari", env_spaces["action"], "action")}
-    for found in stored.recordings(names, observations):
-        layout, last = found.layout(np.ones_like(found.end), False, True), np.flatnonzero(found.end)
-        fields["reward"] = (), found.fields["reward"][1]
-        stops = np.cumsum(found.length + found.has_next[last])
-        for n, stop, has_next, terminates in zip(found.length, stops, found.has_next[last], found.terminated[last]):
-            done(n)
-            columns = found.read(layout, slice(stop - n - has_next, stop), found.fields.keys())
-            if not has_next and terminates:  # the one after the last step is that before it again
-                columns |= {name: np.concatenate((columns[name], columns[name][-1:])) for name in observations}
-                lost["repeated"] += 1
-            elif not has_next:
-                n, lost["dropped"] = n - 1, lost["dropped"] + 1
-            if not n:
-                continue
-            lost["written"] += 1
-            values = {name: columns[name][: n + (name in observations)] for name in fields}
-            values = {k: fit("to_minari", "the buffer", k, array, fields[k]) for k, array in values.items()}
-            flags = [as_flag(columns[k][:n]) if k in columns else np.zeros(n, np.bool_) for k in ENDS]
-            flags[1][-1] |= not flags[0][-1]
-            yield minari_episode(
-                observations=_nested(env_spaces["observation"], values, "observation"),
-                actions=_nested(env_spaces["action"], values, "action"),
-                rewards=values["reward"],
-                terminations=flags[0],
-                truncations=flags[1],
-                infos={},
-            )
+    layout, last = found.layout(np.ones_like(found.end), False, True), np.flatnonzero(found.end)
+    of_space = {**fields["observation"], **fields["action"], "reward": ((), found.fields["reward"][1])}
+    stops = np.cumsum(found.length + found.has_next[last])
+    for n, stop, has_next, lost in zip(found.length, stops, found.has_next[last], found.lost[last]):
+        done(n)
+        columns = found.read(layout, slice(stop - n - has_next, stop), found.fields.keys())
+        n -= lost
+        if not n:
+            continue
+        if not (has_next or lost):  # the one after the last step is that before it again
+            columns |= {name: np.append(columns[name], columns[name][-1:], 0) for name in fields["observation"]}
+        values = {name: columns[name][: n + (name in fields["observation"])] for name in of_space}
+        values = {k: fit("to_minari", "the buffer", k, array, of_space[k]) for k, array in values.items()}
+        terminated, truncated = (as_flag(columns.get(name, np.zeros(n))[:n]) for name in ENDS)
+        truncated[-1] |= not terminated[-1]
+        yield minari_episode(
+            observations=_nested(env_spaces["observation"], values, "observation"),
+            actions=_nested(env_spaces["action"], values, "action"),
+            rewards=values["reward"],
+            terminations=terminated,
+            truncations=truncated,
+            infos={},
+        )
 
 
-def _spaces(env: object, observation_space: object, action_space: object) -> dict[str, object]:
+def _spaces(env: Any, observation_space: object, action_space: object) -> dict[str, object]:
     """Return the spaces of observations and actions."""
-    env_spaces = {"observation": observation_space, "action": action_space}
-    if all(space is not None for space in env_spaces.values()):
-        return env_spaces
-    if env is None:
-        raise ValueError("For 'to_minari', either 'env' or both 'observation_space' and 'action_space' are needed.")
-    if not hasattr(env, "action_space"):
-        with contextlib.closing(optional("gymnasium", "to_minari", "datasets").make(env)) as environment:
-            return _spaces(environment, observation_space, action_space)
-    return {key: getattr(env, f"{key}_space") if space is None else space for key, space in env_spaces.items()}
+    if observation_space is None or action_space is None:
+        if env is None:
+            raise ValueError("For 'to_minari', either 'env' or both 'observation_space' and 'action_space' are needed.")
+        if not hasattr(env, "action_space"):
+            with contextlib.closing(optional("gymnasium", "to_minari", "datasets").make(env)) as environment:
+                return _spaces(environment, observation_space, action_space)
+    return {
+        "observation": env.observation_space if observation_space is None else observation_space,
+        "action": env.action_space if action_space is None else action_space,
+    }
 
 
-def _columns(buffer: Any, env_spaces: Mapping[str, object]) -> dict[str, str]:
+def _columns(buffer: Any, observations: Collection[str], actions: Collection[str]) -> dict[str, str]:
     """Return the buffer's column for each name in a dataset."""
-    columns = buffer.spec.columns.names
-    observations = _leaves("to_minari", env_spaces["observation"], "observation")
-    needed = [*observations, *_leaves("to_minari", env_spaces["action"], "action"), "reward"]
-    names = {}
-    for name in [*needed, *(f"next_{name}" for name in observations), "terminated", "truncated"]:
-        short = name.replace("observation.", "", 1)
-        found = [column for column in (name, short) if column in columns]
-        if found:
-            names[name] = found[0]
+    columns, needed = buffer.spec.columns.names, [*observations, *actions, "reward"]
+    wanted = (*needed, *(f"next_{name}" for name in observations), *ENDS)
+    names = {name: column for name in wanted for column in (short_name(name), name) if column in columns}
     achieved = buffer.achieved_goal
     if achieved is not None and achieved in [names.get(name) for name in observations]:
         raise ValueError(
             f"For 'to_minari', the column {achieved!r} of 'buffer' holds the goals achieved in the state after an "
             f"action, and an observation is from before it: make the buffer with 'next_{achieved}' too."
         )
-    missing = [name for name in needed if name not in names]
-    if missing:
+    if missing := [name for name in needed if name not in names]:
         raise ValueError(
             f"For 'to_minari', 'buffer' must have columns for both spaces and the reward, but got none for {missing}; "
             f"it has {list(columns)}."
@@ -361,32 +341,27 @@ def _columns(buffer: Any, env_spaces: Mapping[str, object]) -> dict[str, str]:
     return names
 
 
-def _check_ends(buffer: Any, names: Mapping[str, str], observations: Sequence[str]) -> None:
+def _check_ends(buffer: Any, names: Collection[str], observations: Collection[str]) -> None:
     """Raise a ValueError if the buffer does not know where episodes were cut off."""
     scattered = isinstance(buffer, ReservoirReplayBuffer)  # neighbours are no consecutive steps
-    if (
-        buffer.has_episodes
-        or all(f"next_{name}" in names for name in observations)
-        or ("truncated" in names and not scattered)
-    ):
-        return
-    marks = "next observations" if scattered else "a column 'truncated', next observations or views"
-    raise unmarked("to_minari", "'buffer'", marks, list(buffer.spec.columns.names))
+    marked = buffer.has_episodes or ("truncated" in names and not scattered)
+    if not marked and not all(f"next_{name}" in names for name in observations):
+        marks = "next observations" if scattered else "a column 'truncated', next observations or views"
+        raise unmarked("to_minari", "'buffer'", marks, list(buffer.spec.columns.names))
 
 
-def _check_images(env_spaces: Mapping[str, object], data_format: object) -> None:
+def _check_images(fields: Mapping[str, Field], data_format: object) -> None:
     """Raise a ValueError for images that Minari would write in a form that it cannot read."""
-    for key, space in env_spaces.items():
-        for name, (shape, dtype) in _leaves("to_minari", space, key).items():
-            if dtype != np.uint8 or len(shape) not in (2, 3):
-                continue
-            if min(shape[:2]) < 32 and data_format in (None, "hdf5"):
-                raise ValueError(
-                    f"For 'to_minari', {name!r} must not be uint8 of shape {shape}: Minari writes it as JPEG to HDF5 "
-                    "and does not read it as that. Give data_format='arrow', which needs minari[arrow]."
-                )
-            if min(shape[:2]) >= 32 and len(shape) == 3 and shape[2] != 3:
-                raise ValueError(
-                    f"For 'to_minari', {name!r} must be an image of one or three colours, [H, W] or [H, W, 3], but got "
-                    f"{shape}: Minari writes JPEG."
-                )
+    for name, (shape, dtype) in fields.items():
+        if dtype != np.uint8 or len(shape) not in (2, 3):
+            continue
+        if min(shape[:2]) < 32 and data_format in (None, "hdf5"):
+            raise ValueError(
+                f"For 'to_minari', {name!r} must not be uint8 of shape {shape}: Minari writes it as JPEG to HDF5 "
+                "and does not read it as that. Give data_format='arrow', which needs minari[arrow]."
+            )
+        if min(shape[:2]) >= 32 and len(shape) == 3 and shape[2] != 3:
+            raise ValueError(
+                f"For 'to_minari', {name!r} must be an image of one or three colours, [H, W] or [H, W, 3], but got "
+                f"{shape}: Minari writes JPEG."
+            )

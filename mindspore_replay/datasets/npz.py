@@ -15,9 +15,8 @@ from numpy.lib import format as npy
 from ..checkpoint.file_format import MOST_AXES
 from ..checkpoint.files import progress_bar, real_path, replacing
 from ..store.base.checks import check_no_pipe
-from .export import StoredRows
-from .filling import check_buffer, check_given, column_fields, fill, fit, knows_episodes, warn_of_overwritten
-from .steps import END, FINAL, Episodes, Field, chunk_rows, ends_said
+from .filling import Batch, check_buffer, check_given, fill, insert, knows_episodes, rows_at_once
+from .steps import END, FINAL, Episodes, Field, StoredRows, chunks, column_fields, ends_said
 from .tables import as_bools, check_expanded, d4rl_recording, read_native, recording_of
 
 #: Names of the flags of rows in a file.
@@ -89,25 +88,24 @@ def from_npz(
     """
     arguments.update(sample_size=sample_size, capacity=capacity, buffer_cls=buffer_cls)
     if buffer is not None:
-        check_buffer("from_npz", buffer, attached=True)
+        check_buffer("from_npz", buffer, attached=True, any_length=True)
     label = fspath(path)
     arrays = _arrays_of(label)
     if buffer is not None and buffer.spec.columns.length_groups:
         if episodes is not None:
             raise ValueError("For 'from_npz', 'episodes' must be None if rows differ in length.")
-        check_given("from_npz", buffer, types, arguments)
+        check_given("from_npz", buffer, types, arguments, any_length=True)
         return _fill_with_lengths(label, arrays, buffer, progress)
     if "observations" in {key.split("/")[0] for key in arrays}:
         source = d4rl_recording("from_npz", label, arrays)
         return fill(source, buffer, episodes, types, progress, arguments)
-    flagged = _FLAGS.keys() <= arrays.keys()
+    flags = _FLAGS if _FLAGS.keys() <= arrays.keys() else {}
     has_episodes = knows_episodes(arguments) if buffer is None else buffer.has_episodes
     complete = buffer is None or arrays.keys() >= set(buffer.spec.columns.names)
-    as_stored = flagged == has_episodes and episodes is None and complete
-    names = {_FLAGS.get(key, key) if flagged else key: key for key in arrays}
-    flags = tuple(_FLAGS.values()) if flagged else ()
-    source = recording_of("from_npz", label, arrays, names, flags, as_stored=as_stored)
-    if flagged and not (as_stored or source.observations):
+    as_stored = bool(flags) == has_episodes and episodes is None and complete
+    names = {key: flags.get(key, key) for key in arrays}
+    source = recording_of("from_npz", label, arrays, names, list(flags.values()), as_stored=as_stored)
+    if flags and not (as_stored or source.observations):
         raise ValueError(
             f"For 'from_npz', {label} must have a column 'observation' or 'observation.*' where its rows are laid out "
             f"anew, but it has {list(arrays)}."
@@ -169,47 +167,43 @@ def _array(file: zipfile.ZipFile, info: zipfile.ZipInfo, mapped: np.ndarray) -> 
 
 def _fill_with_lengths(label: str, arrays: Mapping[str, np.ndarray], buffer: Any, progress: bool) -> Any:
     """Insert the rows of a file into a buffer whose rows differ in length, as many at once as it has memory for."""
-    flags = list(_FLAGS) if buffer.has_episodes else []
-    bounds: dict[str, np.ndarray] = {}
-    columns, before = buffer.spec.columns, int(buffer.size())
+    columns = buffer.spec.columns
     groups = {group.name_of_lengths: group for group in columns.length_groups}
-    needed = [*columns.names, *groups, *flags]
+    needed = [*columns.names, *groups, *(_FLAGS if buffer.has_episodes else ())]
     if missing := [key for key in needed if key not in arrays or not arrays[key].shape]:
         raise ValueError(
             f"For 'from_npz', {label} must have an array of rows for each of {missing}, but it has {list(arrays)}."
         )
+    stops: dict[str, np.ndarray] = {}
     for key, group in groups.items():
         counts, number = arrays[key], len(arrays[key])
         if counts.ndim != 1 or counts.dtype.kind not in "iu" or counts.min(initial=0) < 0:
             raise ValueError(f"For 'from_npz', {key!r} of {label} must hold ints >= 0, but got {counts!r}.")
-        bounds |= dict.fromkeys(group.names, np.append(0, np.cumsum(counts.astype(np.int64))))
-    expected = {key: int(bounds[key][-1]) if key in bounds else number for key in needed}
+        stops |= dict.fromkeys(group.names, np.append(0, np.cumsum(counts.astype(np.int64))))
+    expected = {key: int(stops[key][-1]) if key in stops else number for key in needed}
     if wrong := {key: len(arrays[key]) for key, size in expected.items() if len(arrays[key]) != size}:
         raise ValueError(
             f"For 'from_npz', {label} must have an entry for each of its {number} rows, or for each item by their "
             f"lengths, but got {wrong}."
         )
-    fields = {k: (shape[k in bounds :], dtype) for k, (shape, dtype) in column_fields(columns).items()}
-    ends = {flag: as_bools("from_npz", label, flag, arrays[flag]) for flag in flags}
+    flags = {key: as_bools("from_npz", label, key, arrays[key]) for key in _FLAGS if key in needed}
     if flags:
-        ends["end"] = ends_said(ends["end"], ends["final"])
-        buffer.end_episodes() if before else None
-    rooms = [(bounds[group.name], group.items) for group in groups.values()]
-    rows, begin = chunk_rows([((columns.row_bytes(),), np.dtype(np.uint8))]), 0
-    with progress_bar("from_npz", number, progress, "row", "datasets") as done:
+        flags["end"] = ends_said(**flags)
+
+    rooms = [(stops[group.name], group.items) for group in groups.values()]
+
+    def batches() -> Iterator[Batch]:
+        begin, most = 0, rows_at_once(buffer)
         while begin < number:
-            most = [stops.searchsorted(stops[begin] + items, "right") - 1 for stops, items in rooms]
-            part = slice(begin, max(begin + 1, int(min(begin + rows, number, *most))))
-            values = []
-            for (name, field), dtype in zip(fields.items(), columns.numpy_types):
-                items = slice(*bounds[name][[part.start, part.stop]].tolist()) if name in bounds else part
-                values.append(fit("from_npz", label, name, read_native(arrays[name], items), field).view(dtype))
-            stops = slice(part.start, part.stop + 1)
-            lengths = {group.name: np.diff(bounds[group.name][stops]) for group in groups.values()}
-            buffer.insert(values, lengths=lengths, **{flag: array[part] for flag, array in ends.items()})
-            done(part.stop - begin)
+            room = [ends.searchsorted(ends[begin] + items, "right") - 1 for ends, items in rooms]
+            part = slice(begin, max(begin + 1, int(min(begin + most, number, *room))))
+            items = {name: slice(*ends[[part.start, part.stop]].tolist()) for name, ends in stops.items()}
+            values = [(name, read_native(arrays[name], items.get(name, part))) for name in columns.names]
+            lengths = {group.name: np.diff(stops[group.name][begin : part.stop + 1]) for group in groups.values()}
+            yield part, values, {"lengths": lengths, **{flag: array[part] for flag, array in flags.items()}}
             begin = part.stop
-    warn_of_overwritten("from_npz", label, buffer, before + number, number)
+
+    insert("from_npz", label, buffer, batches(), number, number, progress)
     return buffer
 
 
@@ -245,7 +239,7 @@ def to_npz(buffer: Any, path: str | PathLike[str], *, progress: bool = False) ->
         >>> print(np.load(path)["step"])
         [2 3 4 5]
     """
-    check_buffer("to_npz", buffer)
+    check_buffer("to_npz", buffer, any_length=True)
     fields, groups = column_fields(buffer.spec.columns), buffer.spec.columns.length_groups
     more: dict[str, Field] = {group.name_of_lengths: ((), np.dtype(np.int32)) for group in groups}
     if buffer.has_episodes:
@@ -257,19 +251,17 @@ def to_npz(buffer: Any, path: str | PathLike[str], *, progress: bool = False) ->
         stored = StoredRows(buffer.spec, state)
         if buffer.has_episodes and buffer.num_envs > 1:
             stored.end_episodes(buffer.spec.options.end_flags)
-        if not len(stored):
+        if not len(stored.slots):
             raise ValueError("For 'to_npz', 'buffer' must hold a row, but got none.")
         with (
-            progress_bar("to_npz", len(stored) * len(fields), progress, "row", "datasets") as done,
+            progress_bar("to_npz", len(stored.slots) * len(fields), progress, "row", "datasets") as done,
             replacing(real_path(path), "to_npz") as target,
             zipfile.ZipFile(target, "w") as file,
         ):
             for name, (shape, dtype) in fields.items():
                 with file.open(f"{name}.npy", "w", force_zip64=True) as stream:
-                    items = stored.items(name)
-                    shape = (len(stored), *shape) if items is None else (items, *shape[1:])
-                    header = {"descr": npy.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
-                    npy.write_array_header_1_0(stream, header)
-                    for slots in stored.pieces(chunk_rows([fields[name]])):
-                        stream.write(stored.read(_FLAGS.get(name, name) if name in more else name, slots).tobytes())
-                        done(len(slots))
+                    header = {"descr": npy.dtype_to_descr(dtype), "fortran_order": False}
+                    npy.write_array_header_1_0(stream, {**header, "shape": (stored.items(name), *shape)})
+                    for rows in chunks(len(stored.slots), rows_at_once(buffer)):
+                        stream.write(stored.read(_FLAGS.get(name, name) if name in more else name, rows).tobytes())
+                        done(rows.stop - rows.start)

@@ -7,9 +7,14 @@ Rows have their next observation, or the next row has it, and a row may be only 
 import itertools
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+
+from ..store.base.schema import Schema
+from ..store.kernels import library
+from ..store.spec import episodes
+from ..store.spec.spec import BufferSpec
 
 Arrays = dict[str, np.ndarray]
 
@@ -27,6 +32,7 @@ BFLOAT16 = np.dtype("V2")
 
 #: Keys of the flags of rows for a `Recording`; no column has such a name.
 END, FINAL = "(end)", "(final)"
+_FLAGS = {END: episodes.END, FINAL: episodes.FINAL}
 
 ENDS = "terminated", "truncated"
 
@@ -105,19 +111,29 @@ def chunks(number: int, rows: int) -> Iterator[slice]:
     return (slice(begin, min(begin + rows, number)) for begin in range(0, number, rows))
 
 
+def column_fields(columns: Schema) -> dict[str, Field]:
+    """Return the columns of a buffer by name, as datasets have them: where rows differ in length, their items."""
+    in_groups = {name for group in columns.length_groups for name in group.names}
+    types = (BFLOAT16 if name == "bfloat16" else np.dtype(name) for name in columns.dtypes)
+    shapes = (shape[name in in_groups :] for name, shape in zip(columns.names, columns.shapes))
+    return dict(zip(columns.names, zip(shapes, types)))
+
+
 class Recording:
     """Rows in time order, and the steps and episodes in them. The last row ends its episode.
 
-    Rows contain their next observation if there is a column ``next_`` for each of `observations`. Then an episode also
-    ends where the next observation is not the observation of the next row. Otherwise it is read from the next row. A
-    `FINAL` row contains only an observation. If its flags are set, its next observation is unknown.
+    Rows contain their next observation if there is a column ``next_`` for each observation. Then an episode also ends
+    where the next observation is not the observation of the next row. Otherwise it is read from the next row. A `FINAL`
+    row contains only an observation. If its flags are set, its next observation is unknown.
 
     `read` returns consecutive rows of a column, given its name and a slice, which may reach too far. `fields` are the
-    columns, with `END` and `FINAL` if these are known: otherwise episodes end where rows are terminated or truncated.
-    `lengths`, the rows of each episode if its last row is only an observation, lets it read rows of one episode at a
-    time, and no flags. `as_stored` takes rows and flags as they are. Messages name the function `call` and `label`.
+    columns, with `END` and `FINAL` if these are known: otherwise episodes end where rows are terminated or truncated,
+    and in any case at the rows `last`. `lengths`, the rows of each episode if its last row is only an observation, lets
+    it read rows of one episode at a time, and no flags. `as_stored` takes rows and flags as they are. Messages name the
+    function `call` and `label`.
 
     Attributes:
+        observations (list[str]): ``observation``, or all of ``observation.*``; none if rows are taken `as_stored`.
         fields, transitions (dict[str, Field]): Columns of steps, and of transitions: the same, with next observations.
         length (numpy.ndarray): Steps of each episode. Shape ``[episodes]``, int64.
         rows (numpy.ndarray): The row of each step. Shape ``[n]``, int64.
@@ -132,21 +148,24 @@ class Recording:
         number: int,
         fields: Mapping[str, Field],
         read: Callable[[str, slice], np.ndarray],
-        observations: Collection[str],
         *,
+        last: np.ndarray | int = -1,
         lengths: np.ndarray | None = None,
         as_stored: bool = False,
     ) -> None:
-        self.call, self.label, self.observations, self.as_stored = call, label, observations, as_stored
+        self.call, self.label, self.as_stored = call, label, as_stored
         self._columns, self._read = fields, read
-        following = {f"next_{name}": fields[name] for name in observations}
-        self.whole = bool(observations) and following.keys() <= fields.keys()
-        self.fields = {name: field for name, field in fields.items() if name not in {END, FINAL, *following}}
-        names = [name for name in fields if name in self.fields or (name in following and self.whole)]
+        self.observations = [name for name in fields if name.split(".")[0] == "observation" and not as_stored]
+        following = {f"next_{name}": fields[name] for name in self.observations}
+        self.whole = bool(following) and following.keys() <= fields.keys()
+        self.transitions = {name: field for name, field in fields.items() if name not in (END, FINAL)}
+        self.fields = {name: field for name, field in self.transitions.items() if name not in following}
         if not self.whole:  # next observations come after the reward
+            names = list(self.fields)
             at = names.index("reward") + 1 if "reward" in names else len(names)
-            names[at:at] = following
-        self.transitions = {name: {**following, **self.fields}[name] for name in names}
+            self.transitions = {
+                name: (following | self.fields)[name] for name in (*names[:at], *following, *names[at:])
+            }
         no = np.zeros(number, np.bool_)
         self._starts: np.ndarray = np.cumsum([] if lengths is None else lengths)
         if lengths is None:
@@ -156,7 +175,7 @@ class Recording:
         terminated, truncated, final = (flags.get(name, no) for name in (*ENDS, FINAL))
         done = terminated | truncated
         self._flags, end = (ends_said(flags.get(END, no), final), final), flags.get(END, done).copy()
-        end[-1:] = True
+        end[last] = True
         has_next, filler = (np.ones_like(end), final) if self.whole else (~end, final & ~done)
         if self.whole:
             self._end_where_observations_differ(end)
@@ -234,3 +253,58 @@ class Recording:
             elif self.whole and name == of and after.any():
                 arrays[name][after] = take(f"next_{name}", source[after])
         return arrays
+
+
+class StoredRows:
+    """The rows of a buffer, also those that were removed, one environment after the other, each oldest row first.
+
+    `state` is the buffer's `snapshot`. `slots` are those of the rows in this order, and `last` the positions of the
+    newest row of each environment.
+    """
+
+    def __init__(self, spec: BufferSpec, state: Mapping[str, Any]) -> None:
+        count = int(state["count"])
+        slots = (int(state["head"]) + np.arange(count)) % spec.capacity
+        if "row_serials" in state:  # a reservoir's rows have no order
+            slots = np.argsort(state["row_serials"][:count])
+        environments = np.arange(count) % spec.num_envs
+        order = np.argsort(environments, kind="stable")
+        self.slots, self.last = slots[order], np.flatnonzero(np.diff(environments[order], append=-1))
+        self._fields, self._flags = column_fields(spec.columns), state["flags"] if spec.has_episodes else None
+        self._arrays = {name: state[f"column.{name}"] for name in self._fields}
+        self._leaders = {name: group.name for group in spec.columns.length_groups for name in group.names}
+        self._lengths = {group.name_of_lengths: group.name for group in spec.columns.length_groups}
+        self._items = {name: library.calls.Items((state[f"items.{name}"],)) for name in self._leaders}
+
+    def end_episodes(self, flags: int) -> None:
+        """End open episodes, by these flags, so that those of one environment do not go on in the rows of the next."""
+        assert self._flags is not None
+        self._flags, newest = self._flags.copy(), self.slots[self.last]
+        self._flags[newest] |= np.where(self._flags[newest] & episodes.END, 0, flags).astype(np.uint8)
+
+    def items(self, name: str) -> int:
+        """Return the number of items of all rows in a column whose rows differ in length, of rows in another."""
+        if name not in self._leaders:
+            return len(self.slots)
+        return int(self._arrays[self._leaders[name]][self.slots, 1].sum())
+
+    def read(self, name: str, rows: slice) -> np.ndarray:
+        """Return a copy of some rows of a column; or flags, by `END` or `FINAL`; or lengths of rows, int32."""
+        slots = self.slots[rows]
+        if name in _FLAGS:
+            assert self._flags is not None
+            return (self._flags[slots] & _FLAGS[name]) > 0
+        array: np.ndarray = self._arrays[self._lengths.get(name) or self._leaders.get(name, name)][slots]
+        if name in self._lengths:
+            return array[:, 1].astype(np.int32)
+        if name in self._leaders:  # the items, one row behind the other
+            array = self._items[name].packed(array)[1][0].copy()
+        return array.view(self._fields[name][1])
+
+    def recording(self, names: Mapping[str, str]) -> Recording:
+        """Return the rows with columns under new names. `names` maps these to the buffer's."""
+        fields: dict[str, Field] = {name: self._fields[column] for name, column in names.items()}
+        if self._flags is not None:
+            fields |= dict.fromkeys(_FLAGS, ((), np.dtype(np.bool_)))
+        read = lambda name, rows: self.read(names.get(name, name), rows)  # noqa: E731
+        return Recording("to_minari", "the buffer", len(self.slots), fields, read, last=self.last)

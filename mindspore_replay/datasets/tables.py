@@ -61,23 +61,6 @@ def as_bools(call: str, label: str, key: str, array: np.ndarray) -> np.ndarray:
     return flags
 
 
-def _check(call: str, label: str, arrays: Mapping[str, Any], flags: Sequence[str]) -> int:
-    """Return the length of all arrays. Raise an error for arrays that cannot be columns or flags."""
-    if odd := [f"{key!r} is {array.dtype}" for key, array in arrays.items() if array.dtype.kind not in "biufV"]:
-        raise TypeError(f"For '{call}', {label} must hold arrays of numbers, but {', '.join(odd)}.")
-    lengths = {key: array.shape[0] if array.shape else None for key, array in arrays.items()}
-    if len(set(lengths.values())) != 1 or None in lengths.values():
-        raise ValueError(
-            f"For '{call}', {label} must hold arrays of one length, a row of each step, but got {lengths}."
-        )
-    size = int(next(iter(lengths.values())) or 0)
-    if not size:
-        raise ValueError(f"For '{call}', {label} must hold a row, but got none.")
-    if wrong := {key: arrays[key].shape for key in flags if arrays[key].shape != (size,)}:
-        raise ValueError(f"For '{call}', flags of {label} must have shape ({size},), but got {wrong}.")
-    return size
-
-
 def unmarked(call: str, label: str, marks: str, names: Sequence[str]) -> ValueError:
     """Return the error for rows of which nobody knows where episodes were cut off."""
     return ValueError(
@@ -96,40 +79,40 @@ def recording_of(
 ) -> Recording:
     """Find the episodes in the rows of a file, whose arrays are of NumPy or h5py.
 
-    `names` has the key of each column, with `END` and `FINAL` where the file has them, and `flags` the columns that are
+    `names` has the column of each key, with `END` and `FINAL` where the file has them, and `flags` the columns that are
     flags: those that the file lacks are never set.
     """
-    present = {name: names[name] for name in flags if name in names}
-    size = _check(call, label, {key: arrays[key] for key in names.values()}, list(present.values()))
-    observations = [name for name in names if name.split(".")[0] == "observation" and not as_stored]
-    columns = {name: arrays[key] for name, key in names.items()}
-    columns |= {name: np.zeros(size, np.bool_) for name in flags if name not in names}
-    rows = {name: (tuple(array.shape[1:]), array.dtype.newbyteorder("=")) for name, array in columns.items()}
-    rows |= dict.fromkeys(flags, ((), np.dtype(np.bool_)))
-
-    def read_column(name: str, part: slice) -> np.ndarray:
-        array = read(columns[name], part)
-        return as_bools(call, label, present[name], array) if name in present else array
-
-    found = Recording(call, label, size, rows, read_column, observations, as_stored=as_stored)
-    if not (as_stored or found.whole or {END, "truncated"} & names.keys()):
-        marks = "'timeouts' or next observations" if "truncated" in flags else "'truncated' or next observations"
-        raise unmarked(call, label, marks, list(names.values()))
+    arrays = {key: arrays[key] for key in names}
+    if odd := [f"{key!r} is {array.dtype}" for key, array in arrays.items() if array.dtype.kind not in "biufV"]:
+        raise TypeError(f"For '{call}', {label} must hold arrays of numbers, but {', '.join(odd)}.")
+    lengths = {key: array.shape[0] if array.shape else None for key, array in arrays.items()}
+    if len(set(lengths.values())) != 1 or None in lengths.values():
+        raise ValueError(
+            f"For '{call}', {label} must hold arrays of one length, a row of each step, but got {lengths}."
+        )
+    size = int(next(iter(lengths.values())) or 0)
+    if not size:
+        raise ValueError(f"For '{call}', {label} must hold a row, but got none.")
+    marks = {key: arrays[key] for key, name in names.items() if name in flags}
+    if wrong := {key: array.shape for key, array in marks.items() if array.shape != (size,)}:
+        raise ValueError(f"For '{call}', flags of {label} must have shape ({size},), but got {wrong}.")
+    columns = {names[key]: array for key, array in arrays.items()}
+    columns |= {name: np.zeros(size, np.bool_) for name in flags if name not in columns}
+    columns |= {names[key]: as_bools(call, label, key, read(array, slice(size))) for key, array in marks.items()}
+    fields = {name: (tuple(array.shape[1:]), array.dtype.newbyteorder("=")) for name, array in columns.items()}
+    found = Recording(call, label, size, fields, lambda name, rows: read(columns[name], rows), as_stored=as_stored)
+    if not (as_stored or found.whole or {END, "truncated"} & set(names.values())):
+        flag = "timeouts" if "truncated" in flags else "truncated"
+        raise unmarked(call, label, f"'{flag}' or next observations", list(names))
     return found
 
 
 def d4rl_recording(call: str, label: str, arrays: Mapping[str, Any], read: Read = read_native) -> Recording:
-    """Find the episodes in a file with D4RL's keys."""
-    parts = [(key, *key.partition("/")) for key in arrays]
-    names = {  # each array in a group is a column
-        column + "." * bool(inner) + inner.replace("/", "."): key
-        for first, column in D4RL.items()
-        for key, group, _, inner in parts
-        if group == first
-    }
-    present = {name.split(".")[0] for name in names}
-    missing = [key for key in ("observations", "actions", "rewards", "terminals") if D4RL[key] not in present]
-    if missing:
+    """Find the episodes in a file with D4RL's keys. Each array in a group is a column."""
+    keys = [(key, first) for first in D4RL for key in arrays if key.split("/")[0] == first]
+    names = {key: key.replace(first, D4RL[first], 1).replace("/", ".") for key, first in keys}
+    present = {first for _, first in keys}
+    if missing := [key for key in ("observations", "actions", "rewards", "terminals") if key not in present]:
         raise ValueError(
             f"For '{call}', {label} must have D4RL's keys, but lacks {missing}; it has {list(arrays)[:20]}."
         )
@@ -206,9 +189,9 @@ def from_hdf5(
     check_no_pipe("from_hdf5", label)
     arguments.update(sample_size=sample_size, capacity=capacity, buffer_cls=buffer_cls)
     with optional("h5py", "from_hdf5", "datasets").File(path, "r", rdcc_nbytes=_CACHED) as file:
-        arrays, read = _explained(label)(_arrays_of)(file, label), _explained(label)(read_native)
-        source = d4rl_recording("from_hdf5", label, arrays, read)
-        return fill(source, buffer, episodes, types, progress, arguments)
+        explained = _explained(label)
+        found = d4rl_recording("from_hdf5", label, explained(_arrays_of)(file, label), explained(read_native))
+        return fill(found, buffer, episodes, types, progress, arguments)
 
 
 @contextlib.contextmanager
@@ -223,25 +206,19 @@ def _explained(label: str) -> Iterator[None]:
 def _arrays_of(file: "h5py.File", label: str) -> "dict[str, h5py.Dataset | None]":
     """Return the arrays with D4RL's keys. Of other keys only the names are needed, for errors."""
     arrays: dict[str, h5py.Dataset | None] = {}
-
-    def add(key: str, item: "h5py.Dataset | h5py.Group") -> None:
-        if hasattr(item, "external"):
-            if item.external or item.is_virtual:
-                raise ValueError(f"For 'from_hdf5', {label} must hold its arrays, but {key!r} is in another file.")
-            arrays[key] = item
-
     for key in file:
         if key not in D4RL:
             arrays[key] = None
-        elif hasattr(file.get(key, getlink=True), "path"):
+            continue
+        if hasattr(file.get(key, getlink=True), "path"):
             raise ValueError(f"For 'from_hdf5', {label} must hold its arrays, but {key!r} is a link.")
-        elif hasattr(item := file[key], "visititems"):
-            item.visititems(lambda name, dataset, key=key: add(f"{key}/{name}", dataset))
-        else:
-            add(key, item)
-    check_expanded(
-        "from_hdf5",
-        label,
-        sum(math.prod(one.shape or ()) * one.dtype.itemsize for one in arrays.values() if one is not None),
-    )
+        items = {key: file[key]}
+        if hasattr(file[key], "visititems"):
+            file[key].visititems(lambda name, item, key=key, items=items: items.update({f"{key}/{name}": item}))
+        arrays |= {name: item for name, item in items.items() if hasattr(item, "external")}
+    here = {key: array for key, array in arrays.items() if array is not None}
+    for key, array in here.items():
+        if array.external or array.is_virtual:
+            raise ValueError(f"For 'from_hdf5', {label} must hold its arrays, but {key!r} is in another file.")
+    check_expanded("from_hdf5", label, sum(math.prod(one.shape or ()) * one.dtype.itemsize for one in here.values()))
     return arrays

@@ -53,10 +53,10 @@ def joined(parts: list[Arrays]) -> Arrays:
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
-def recording(rows: Arrays, observations: list[str] = ["observation"], **options: Any) -> Recording:  # noqa: B006
+def recording(rows: Arrays, **options: Any) -> Recording:
     fields: dict[str, Field] = {name: (array.shape[1:], array.dtype) for name, array in rows.items()}
     read_rows = lambda name, part: rows[name][part]  # noqa: E731
-    return Recording("f", "the rows", len(rows["action"]), fields, read_rows, observations, **options)
+    return Recording("f", "the rows", len(rows["action"]), fields, read_rows, **options)
 
 
 def read(found: Recording, chosen: Any = True, *, whole: bool = False, single: bool = False, piece: int = 99) -> Arrays:
