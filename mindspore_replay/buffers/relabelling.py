@@ -16,7 +16,7 @@ from ..columns import type_name
 from ..mindspore_api import isconstant, share
 from ..ops.eager import compiled
 from ..ops.primitives import columns, concat_columns, named_in_graph
-from ..store.faces.relabelling import Relabelling, RelabelOfArrays, bad_result, column_type, need_column
+from ..store.faces.relabelling import Relabelling, bad_result, column_type, need_column
 from .compile_time import compile_time
 
 
@@ -43,9 +43,6 @@ class Relabel(Relabelling):
 
     A bound method of the user's and an object with ``__call__`` compile. The arguments of a ``functools.partial`` are
     taken out of it, since MindSpore would run it in Python.
-
-    Args:
-        plan (RelabelPlan): Where the outputs are.
     """
 
     def __init__(self, plan: Any) -> None:
@@ -65,10 +62,6 @@ class Relabel(Relabelling):
     def __call__(self, *outputs):
         """Return the outputs of a sample."""
         return self._relabelled(outputs)
-
-    def merged(self, old, where, new):
-        """Return the old values, and new ones where a mask is true."""
-        return ops.select(where, ops.cast(new, old.dtype), old)
 
     def products(self, discounts):
         """Return the products of the first 0, 1, ... discounts of chains."""
@@ -123,7 +116,7 @@ class Relabel(Relabelling):
         return True
 
 
-class RelabelFromPython(RelabelOfArrays):
+class RelabelFromPython(Relabelling):
     """The same for samples drawn from Python: the user's function gets arrays.
 
     If it cannot compute with them, it gets Tensors, in a compiled graph, or one operator after the other.
@@ -144,20 +137,20 @@ class RelabelFromPython(RelabelOfArrays):
         return True
 
     @functools.cached_property
-    def _graph(self) -> Callable[..., Any]:
+    def _graph(self) -> Callable[..., Any] | None:
         return compiled(Relabel(self.plan).rewards)
 
-    def _result(self, arguments: Sequence[Any]) -> Any:
+    def _result(self, arguments: Sequence[Any], function: Callable[..., Any] | None = None) -> Any:
         """Return what the user's function returns for arrays, or for Tensors, in a graph if it can be compiled."""
         if not self.runs_graphs:
             return super()._result(arguments)
         tensors = [*map(share, arguments)]
         try:
-            return self._applied(self._graph, tensors)
+            return super()._result(tensors, self._graph)
         except Exception:
-            self.__dict__["_graph"] = self._function
+            self.__dict__["_graph"] = None
         try:
-            return self._applied(self._function, tensors)
+            return super()._result(tensors)
         except Exception as error:
             raise RuntimeError(
                 "For 'HindsightRelabel', 'reward_fn' must compute rewards from NumPy arrays or from Tensors of shape "

@@ -29,7 +29,7 @@ from ..waits.waiting import Waiting
 from .front import LocalFront, SharedRows
 from .methods import BufferMethods, describe
 from .place import HOST, check_compressed, checked_storage, folder_of, open_buffer
-from .relabelling import RelabelOfArrays
+from .relabelling import Relabelling
 from .state import BufferState
 
 #: Most sample sizes of which a buffer remembers the objects, the last ones used.
@@ -113,7 +113,7 @@ class LocalBuffer(BufferMethods):
     def _front_on(store: Store, spec: BufferSpec, shared: SharedRows) -> LocalFront:
         front = LocalFront(store, spec, shared)
         if spec.relabelling is not None:
-            front.relabel = RelabelOfArrays(spec.relabelling)
+            front.relabel = Relabelling(spec.relabelling)
         return front
 
     @staticmethod

@@ -1,6 +1,6 @@
 """Rewards of samples that have other goals, by a function of the user's.
 
-The steps are written once, for NumPy arrays and for MindSpore's Tensors in graphs, with the operators of a subclass.
+The steps are written once, for NumPy arrays and, with the operators of a subclass, for MindSpore's Tensors in graphs.
 
 Axes: ``*L`` the axes before a column's shape: ``B`` samples, or ``B, T`` with the steps of a window.
 """
@@ -36,17 +36,29 @@ def need_column(plan: RelabelPlan) -> None:
         )
 
 
+def _products(discounts: np.ndarray) -> np.ndarray:
+    """Return the products of the first 0, 1, ... discounts of chains."""
+    products = np.cumprod(discounts.astype(np.float64), -1)
+    return np.concatenate([np.ones_like(products[..., :1]), products[..., :-1]], -1)
+
+
 class Relabelling:
-    """Computes the rewards of relabelled samples, and drops the hidden outputs.
+    """``(outputs, number of those before the plan's) -> outputs`` on arrays, which the user's function gets."""
 
-    A subclass has the operators ``where``, ``merged``, ``both``, ``cast``, ``cumsum``, ``reshape``, ``spread`` and
-    ``products``, the arrays ``powers``, ``index``, ``zero`` and ``one``, two dtypes, and `_called`.
+    int32, float64, zero, one = np.int32, np.float64, np.array(0.0), np.array(1.0)
+    where, both, cumsum = staticmethod(np.where), staticmethod(np.logical_and), staticmethod(np.cumsum)
+    reshape, spread, products = staticmethod(np.ndarray.reshape), staticmethod(np.broadcast_to), staticmethod(_products)
+    cast = staticmethod(np.ndarray.astype)
 
-    Args:
-        plan (RelabelPlan): Where the outputs are.
-    """
+    def __init__(self, plan: RelabelPlan) -> None:
+        self.plan, self._function = plan, cast(Any, plan.columns.reward_fn)
+        self.index = np.arange(plan.chain or 1)
+        self.powers = plan.gamma ** self.index.astype(np.float64)
 
-    plan: Any
+    def __call__(self, batch: Outputs, before: int) -> Outputs:
+        """Return the relabelled outputs of a sample of arrays or Tensors. The first `before` are not in the plan."""
+        arrays = [part.asnumpy().copy() if is_tensor(part) else part for part in batch[before:]]
+        return (*batch[:before], *self._relabelled(tuple(arrays)))
 
     def _relabelled(self, outputs):
         """Return the outputs of a sample."""
@@ -105,7 +117,7 @@ class Relabelling:
         """Return the outputs with new values in one of them where a mask is true."""
         old = outputs[at]
         where = self.reshape(where, (*where.shape, *(1,) * (old.ndim - where.ndim)))
-        return (*outputs[:at], self.merged(old, where, new), *outputs[at + 1 :])
+        return (*outputs[:at], self.where(where, self.cast(new, old.dtype), old), *outputs[at + 1 :])
 
     def _of(self, achieved, goal, outputs):
         """Return rewards, and whether they end the episode or ``None``, for goals of shape ``[*L, *F]``.
@@ -122,54 +134,21 @@ class Relabelling:
         rewards = self.reshape(rewards, lead)
         return rewards, None if terminated is None else self.reshape(terminated != 0, lead)
 
-
-def _merged(old: np.ndarray, where: np.ndarray, new: np.ndarray) -> np.ndarray:
-    np.copyto(old, new, "unsafe", where)
-    return old
-
-
-def _products(discounts: np.ndarray) -> np.ndarray:
-    """Return the products of the first 0, 1, ... discounts of chains."""
-    products = np.cumprod(discounts.astype(np.float64), -1)
-    return np.concatenate([np.ones_like(products[..., :1]), products[..., :-1]], -1)
-
-
-class RelabelOfArrays(Relabelling):
-    """``(outputs, number of those before the plan's) -> outputs`` on arrays, which the user's function gets."""
-
-    int32, float64, zero, one = np.int32, np.float64, np.array(0.0), np.array(1.0)
-    where, both, cumsum = staticmethod(np.where), staticmethod(np.logical_and), staticmethod(np.cumsum)
-    reshape, spread, products = staticmethod(np.ndarray.reshape), staticmethod(np.broadcast_to), staticmethod(_products)
-    cast, merged = staticmethod(np.ndarray.astype), staticmethod(_merged)
-
-    def __init__(self, plan: RelabelPlan) -> None:
-        self.plan, self._function = plan, cast(Any, plan.columns.reward_fn)
-        self.index = np.arange(plan.chain or 1)
-        self.powers = plan.gamma ** self.index.astype(np.float64)
-
-    def __call__(self, batch: Outputs, before: int) -> Outputs:
-        """Return the relabelled outputs of a sample of arrays or Tensors. The first `before` are not in the plan."""
-        arrays = [part.asnumpy().copy() if is_tensor(part) else part for part in batch[before:]]
-        return (*batch[:before], *self._relabelled(tuple(arrays)))
-
-    def _called(self, achieved: Any, goal: Any, parts: Any) -> tuple[np.ndarray, np.ndarray | None]:
+    def _called(self, achieved: Any, goal: Any, parts: Any) -> tuple[Any, Any]:
         """Return what the user's function returns, checked: rewards, and whether they end the episode or ``None``."""
         arguments = (achieved, goal, *parts)
         result = self._result([np.ascontiguousarray(part, column_type(part.dtype.name)) for part in arguments])
         rewards, terminated = result if isinstance(result, tuple) and len(result) == 2 else (result, None)
         rewards = self._checked(rewards, len(goal), self.plan.reward_type)
-        if terminated is None:
-            return rewards, None
-        need_column(self.plan)
-        return rewards, self._checked(terminated, len(goal), None)
+        if terminated is not None:
+            need_column(self.plan)
+            terminated = self._checked(terminated, len(goal), None)
+        return rewards, terminated
 
-    def _result(self, arguments: Sequence[Any]) -> Any:
-        return self._applied(self._function, arguments)
-
-    def _applied(self, function: Callable[..., Any], arguments: Sequence[Any]) -> Any:
-        """Call a function of goals and perhaps the other columns."""
+    def _result(self, arguments: Sequence[Any], function: Callable[..., Any] | None = None) -> Any:
+        """Call the user's function, or another one in its place, of goals and perhaps the other columns."""
         batch = [named(self.plan.batch, tuple(arguments[2:]))] if self.plan.columns.takes_batch else []
-        return function(*arguments[:2], *batch)
+        return (function or self._function)(*arguments[:2], *batch)
 
     def _checked(self, result: object, rows: int, dtype: str | None) -> np.ndarray:
         """Return rewards or flags as an array of the right shape. Raise an error for anything else."""

@@ -113,32 +113,29 @@ class HindsightRelabel(Shown):
         """Add the goals and rewards to the layout of a sample. Called by buffers."""
         layout.only_one("HindsightRelabel", layout.hindsight is not None)
         columns, view = layout.columns, self.hindsight
-        if not columns.given_names:
-            layout.column("HindsightRelabel", "achieved_goal", view.achieved)
         view = view._replace(achieved=_achieved(layout, view.achieved), goal=_in_dict(columns, view.goal))
-        layout.column("HindsightRelabel", "achieved_goal", view.achieved)
-        goal = layout.column("HindsightRelabel", "goal", view.goal)
-        reward = layout.column("HindsightRelabel", "reward", view.reward)
-        if view.terminated in columns.names:
-            terminated = layout.column("HindsightRelabel", "terminated", view.terminated)
-            if columns.shapes[terminated] != ():
-                raise ValueError(f"For 'HindsightRelabel', the column {view.terminated!r} must have shape ().")
+        fields = dict(zip(columns.names, zip(columns.shapes, columns.dtypes)))
+        arguments = {"achieved_goal": view.achieved, "goal": view.goal, "reward": view.reward}
+        if view.terminated in fields:
+            arguments["terminated"] = view.terminated
+        for argument, name in arguments.items():
+            layout.column("HindsightRelabel", argument, name)
+            if argument in ("reward", "terminated") and fields[name][0] != ():
+                raise ValueError(f"For 'HindsightRelabel', the column {name!r} must have shape ().")
         following = f"next_{view.goal}"
-        goals = [view.achieved, view.goal, *[following] * (view.is_sparse and following in columns.names)]
-        specs = [(columns.shapes[i], columns.dtypes[i]) for i in map(columns.names.index, goals)]
-        if len({*specs}) > 1:
+        goals = [view.achieved, view.goal, *[following] * (view.is_sparse and following in fields)]
+        if len({fields[name] for name in goals}) > 1:
+            got = " and ".join(f"{shape} of {dtype}" for shape, dtype in map(fields.__getitem__, goals))
             raise ValueError(
                 f"For 'HindsightRelabel', the columns {' and '.join(map(repr, goals))} must have one shape and "
-                f"dtype, but got {' and '.join(f'{shape} of {dtype}' for shape, dtype in specs)}."
+                f"dtype, but got {got}."
             )
-        types = {columns.dtypes[goal], columns.dtypes[reward]}
+        types = {fields[name][1] for name in (view.goal, view.reward)}
         if view.is_sparse and not types <= {"float32", "float64"}:
             raise ValueError(
                 f"For 'HindsightRelabel', reward_fn='sparse' needs {view.goal!r} and {view.reward!r} of float32 or "
                 f"float64, but got {sorted(types)}: give a function."
             )
-        if columns.shapes[reward] != ():
-            raise ValueError(f"For 'HindsightRelabel', the column {view.reward!r} must have shape ().")
         layout.hindsight = view
 
 
@@ -166,7 +163,8 @@ def _in_dict(columns: Schema, name: str) -> str:
 
 def _achieved(layout: SampleLayout, name: str) -> str:
     """Return the column of the goals achieved, in the state after the action."""
-    columns, name = layout.columns, _in_dict(layout.columns, name)
+    columns = layout.columns
+    name = _in_dict(columns, name)
     for following in (f"next_{name}", f"next_{_LEAF}{name}"):
         if following in columns.names:
             return following
