@@ -127,24 +127,20 @@ class _Drawing:
         self._signals.send()
 
     def _run(self) -> None:
-        while self._draw_ahead():
-            pass
-
-    def _draw_ahead(self) -> bool:
-        """Draw a batch as soon as there is room for one. Return False when it was closed."""
+        """Draw batches as soon as there is room for one, until it is closed."""
         while True:
             seen = self._signals.seen()
             if self.ending.is_set():
-                return False
-            if self._has_work():
-                break
-            self._signals.wait(seen, math.inf)
-        draw = self._draw()
-        with self._lock:
-            self._ready.append(draw)
-            self._going = draw.error is None
-        self._signals.send()
-        return True
+                return
+            if not self._has_work():
+                self._signals.wait(seen, math.inf)
+                continue
+            draw = self._draw()
+            with self._lock:
+                self._ready.append(draw)
+                self._going = draw.error is None
+            del draw  # its memory is the caller's
+            self._signals.send()
 
     def _has_work(self) -> bool:
         return self._going and len(self._ready) < self._depth

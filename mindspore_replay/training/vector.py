@@ -219,8 +219,9 @@ class VectorRows:
                 "For 'VectorRows', 'autoreset_mode' must be that of the vector environment, such as "
                 "envs.metadata['autoreset_mode'], but got None."
             )
-        if self._any_number:
-            self._count(terminated)
+        if self._any_number:  # the buffer has none: that of the first step
+            self.num_envs, self._any_number = np.size(terminated), False
+            self.reset()
         ended = self._flag("terminated", terminated)
         done = ended | self._flag("truncated", truncated)
         self._check_mode(done, info)
@@ -264,11 +265,6 @@ class VectorRows:
     def _is_achieved(self, name: str) -> bool:
         """Return True for the leaf whose value after the action is in the column of the goals achieved."""
         return self._achieved is not None and name in (self._achieved, f"{_OBSERVATION}.{self._achieved}")
-
-    def _count(self, terminated: ArrayLike) -> None:
-        """Take the number of environments from the first step of a buffer that has none."""
-        self.num_envs, self._any_number = np.size(terminated), False
-        self.reset()
 
     def _flag(self, name: str, value: ArrayLike) -> np.ndarray:
         flag = np.atleast_1d(np.asarray(value))
