@@ -181,20 +181,6 @@ def test_episodes_are_chosen_by_position_or_by_a_function(write: Any):
     assert tables[0].truncated.tolist() == [False, True, False]
 
 
-@pytest.mark.parametrize(
-    ("episodes", "error", "text"),
-    [
-        ([3], IndexError, "must name episodes of the 3 in"),
-        ([], ValueError, "must name at least one of the 3"),
-        ([0.5], TypeError, "must be a slice, ints, one bool for each episode"),
-        ([True], IndexError, "must name episodes of the 3"),
-    ],
-)
-def test_episodes_that_are_none(write: Any, episodes: Any, error: type[Exception], text: str):
-    with pytest.raises(error, match=text):
-        write(D4RL)(episodes=episodes)
-
-
 def test_groups_are_columns_by_name(tmp_path: Path):
     arrays = {f"observations/{key}": np.arange(4.0) for key in ("arm/angle", "goal")}
     arrays |= {"actions": np.arange(4), "rewards": np.ones(4), "terminals": np.arange(4) == 3, "timeouts": np.zeros(4)}
@@ -234,51 +220,49 @@ def test_axes_of_length_one_come_and_go(write: Any):
     assert rows(buffer)["terminated"].ravel().tolist() == [0, 0, 1, 0, 0, 0, 0, 0, 0]
 
 
-@pytest.mark.parametrize(
-    ("changes", "error", "text"),
-    [
-        ({"rewards": None}, ValueError, r"must have D4RL's keys, but lacks \['rewards'\]; it has .*'timeouts'"),
-        ({"rewards": np.zeros(8)}, ValueError, r"arrays of one length.*'actions': 9.*'rewards': 8"),
-        ({"rewards": np.float32(1)}, ValueError, "'rewards': None"),
-        ({"timeouts": None}, ValueError, "must mark where episodes end.*'timeouts' or next observations"),
-        ({"terminals": np.full(9, 2)}, ValueError, "'terminals' of .* must hold bools or 0 and 1, but got 2"),
-        ({"terminals": np.zeros((9, 1))}, ValueError, r"flags of .* must have shape \(9,\)"),
-        ({"actions": np.array(["a"] * 9, "S1")}, TypeError, r"arrays of numbers, but 'actions' is \|S1"),
-    ],
-)
-def test_files_that_are_not_whole(write: Any, changes: dict[str, Any], error: type[Exception], text: str):
+def given(*shape: int, names: Any = ("observation",), **options: Any) -> Any:
+    """Return a buffer of columns of this shape."""
+    return host.ReplayBuffer(1, 10, [shape] * len(names), ["float32"] * len(names), names=list(names), **options)
+
+
+#: Arrays of a file that are others or missing, arguments, and the error.
+REFUSED: list[tuple[dict[str, Any], dict[str, Any], type[Exception], str]] = [
+    ({"rewards": None}, {}, ValueError, r"must have D4RL's keys, but lacks \['rewards'\]; it has .*'timeouts'"),
+    ({"rewards": np.zeros(8)}, {}, ValueError, r"arrays of one length.*'actions': 9.*'rewards': 8"),
+    ({"rewards": np.float32(1)}, {}, ValueError, "'rewards': None"),
+    ({"timeouts": None}, {}, ValueError, "must mark where episodes end.*'timeouts' or next observations"),
+    ({"terminals": np.full(9, 2)}, {}, ValueError, "'terminals' of .* must hold bools or 0 and 1, but got 2"),
+    ({"terminals": np.zeros((9, 1))}, {}, ValueError, r"flags of .* must have shape \(9,\)"),
+    ({"actions": np.array(["a"] * 9, "S1")}, {}, TypeError, r"arrays of numbers, but 'actions' is \|S1"),
+    ({}, {"episodes": [3]}, IndexError, "must name episodes of the 3 in"),
+    ({}, {"episodes": []}, ValueError, "must name at least one of the 3"),
+    ({}, {"episodes": [0.5]}, TypeError, "must be a slice, ints, one bool for each episode"),
+    ({}, {"episodes": [True]}, IndexError, "must name episodes of the 3"),
+    ({}, {"types": {"rewards": "float32"}}, ValueError, r"'types' must name columns of .* but got \['rewards'\]"),
+    ({}, {"types": ["float32"]}, TypeError, "'types' must be a dict"),
+    ({}, {"names": ["a"]}, TypeError, r"\['names'\] come from the dataset"),
+    ({}, {"progress": 1}, TypeError, "'progress' must be a bool, but got 1"),
+    ({}, {"buffer_cls": "ring"}, ValueError, "'ring'"),
+    ({}, {"buffer": 3}, TypeError, "'buffer' must be a buffer of mindspore_replay or .*, but got builtins.int"),
+    ({}, {"buffer": given(2), "capacity": 3}, TypeError, r"no arguments of a new one, but got \['capacity'\]"),
+    ({}, {"buffer": given(2, num_envs=2)}, ValueError, r"num_envs=1, .* but got 2"),
+    ({}, {"buffer": given(3)}, ValueError, r"rows of shape \(3,\), but got \(2,\)"),
+    (
+        {},
+        {"buffer": given(2, names=("observation", "goal"))},
+        ValueError,
+        r"none for \['goal'\]; it has \['observation', 'action'",
+    ),
+]
+
+
+@pytest.mark.parametrize(("changes", "arguments", "error", "text"), REFUSED)
+def test_what_is_refused(
+    write: Any, changes: dict[str, Any], arguments: dict[str, Any], error: type[Exception], text: str
+):
     arrays = {key: array for key, array in {**D4RL, **changes}.items() if array is not None}
     with pytest.raises(error, match=text):
-        write(arrays)()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "error", "text"),
-    [
-        ({"buffer": 3}, TypeError, "'buffer' must be a buffer of mindspore_replay or .*, but got builtins.int"),
-        ({"types": {"rewards": "float32"}}, ValueError, r"'types' must name columns of .* but got \['rewards'\]"),
-        ({"types": ["float32"]}, TypeError, "'types' must be a dict"),
-        ({"names": ["a"]}, TypeError, r"\['names'\] come from the dataset"),
-        ({"progress": 1}, TypeError, "'progress' must be a bool, but got 1"),
-        ({"buffer_cls": "ring"}, ValueError, "'ring'"),
-    ],
-)
-def test_arguments_that_do_not_fit(write: Any, arguments: dict[str, Any], error: type[Exception], text: str):
-    with pytest.raises(error, match=text):
-        write(D4RL)(**arguments)
-
-
-def test_buffers_that_cannot_be_filled(write: Any):
-    read, one = write(D4RL), {"types": ["float32"], "names": ["observation"]}
-    two = {"shapes": [(2,), ()], "types": ["float32"] * 2, "names": ["observation", "goal"]}
-    with pytest.raises(ValueError, match=r"none for \['goal'\]; it has \['observation', 'action'"):
-        read(buffer=ReplayBuffer(1, 9, **two))
-    with pytest.raises(ValueError, match=r"rows of shape \(3,\), but got \(2,\)"):
-        read(buffer=ReplayBuffer(1, 9, [(3,)], **one))
-    with pytest.raises(ValueError, match=r"num_envs=1, .* but got 2"):
-        read(buffer=ReplayBuffer(1, 10, [(2,)], **one, num_envs=2))
-    with pytest.raises(TypeError, match=r"there must be no arguments of a new one, but got \['capacity'\]"):
-        read(buffer=ReplayBuffer(1, 10, [(2,)], **one), capacity=3)
+        write(arrays)(**arguments)
 
 
 def test_rows_that_find_no_place_are_counted(write: Any, caplog: pytest.LogCaptureFixture):

@@ -55,86 +55,61 @@ def transitions(buffer: Any) -> dict[int, tuple[float, float, float]]:
     }
 
 
-def test_a_time_limit_is_never_bootstrapped_from_zeros():
-    """The last row is only read: the chain before it ends there, with a discount and its stored observation."""
-    buffer = ReplayBuffer(1, 16, views=[RETURNS], **COLUMNS)
-    fill(buffer, ["", "", "", "", "e", "", "", "te"])
-    assert transitions(buffer) == {
-        0: (1.75, 4, 0.125),
-        1: (1.75, 5, 0.125),
-        2: (1.5, 5, 0.25),
-        3: (1, 5, 0.5),
-        5: (1.75, 0, 0),
-        6: (1.5, 0, 0),
-        7: (1, 0, 0),
-    }
+LAST = {3: (1.5, 0, 0), 4: (1, 0, 0)}
+#: Scripts, the step of each row in its episode, and what `transitions` returns.
+SCRIPTS: dict[str, tuple[Script, list[int], dict[int, tuple[float, float, float]]]] = {
+    # The last row is only read: the chain before it ends there, with a discount and its stored observation.
+    "a time limit is never bootstrapped from zeros": (
+        ["", "", "", "", "e", "", "", "te"],
+        [0, 1, 2, 3, 4, 0, 1, 2],
+        {0: (1.75, 4, 0.125), 1: (1.75, 5, 0.125), 2: (1.5, 5, 0.25), 3: (1, 5, 0.5)}
+        | {5: (1.75, 0, 0), 6: (1.5, 0, 0), 7: (1, 0, 0)},
+    ),
+    "a column ends episodes without end": (
+        ["", "", "t", "", "t", "t"],
+        [0, 1, 2, 0, 1, 0],
+        {0: (1.75, 0, 0), 1: (1.5, 0, 0), 2: (1, 0, 0), **LAST, 5: (1, 0, 0)},
+    ),
+    "a final row belongs to the row before it, without a flag": (
+        ["", "", "f", "", "te"],
+        [0, 1, 2, 0, 1],
+        {0: (1.5, 3, 0.25), 1: (1, 3, 0.5), **LAST},
+    ),
+    "or at a time limit": (["", "e", "f", "", "te"], [0, 1, 2, 0, 1], {0: (1.5, 3, 0.25), 1: (1, 3, 0.5), **LAST}),
+    "or terminated by its column alone": (
+        ["", "t", "f", "", "te"],
+        [0, 1, 2, 0, 1],
+        {0: (1.5, 3, 0), 1: (1, 3, 0), **LAST},
+    ),
+    # As is the row of a step that resets a vector environment whose rows hold their own next observation.
+    "after a terminated end it is alone": (
+        ["", "te", "f", "", "te"],
+        [0, 1, 0, 0, 1],
+        {0: (1.5, 0, 0), 1: (1, 0, 0), **LAST},
+    ),
+    # It is the only step of an episode, and the row before it ended another, for whatever reason.
+    "as an end of its own it is alone": (
+        ["", "e", "ef", "", "t", "ef", "", "te", "ef", "", "f", "ef", "", "te"],
+        [0, 1, 0, 0, 1, 0, 0, 1, 0, 0, 1, 0, 0, 1],
+        {0: (1, 2, 0.5), **LAST, 6: (1.5, 0, 0), 7: (1, 0, 0), 9: (1, 11, 0.5), 12: (1.5, 0, 0), 13: (1, 0, 0)},
+    ),
+}
 
 
-def test_a_column_ends_episodes_without_end():
-    buffer = ReplayBuffer(1, 16, views=[RETURNS], **COLUMNS)
-    fill(buffer, ["", "", "t", "", "t", "t"])
-    assert transitions(buffer) == {
-        0: (1.75, 0, 0),
-        1: (1.5, 0, 0),
-        2: (1, 0, 0),
-        3: (1.5, 0, 0),
-        4: (1, 0, 0),
-        5: (1, 0, 0),
-    }
-
-
-@pytest.mark.parametrize("last", ["", "e", "t"])
-def test_a_final_row_belongs_to_the_row_before_it(last: str):
-    """Whether that row had no flag, `end` at a time limit, or has terminated by its column alone."""
-    for in_batch in (False, True):
-        buffer = ReplayBuffer(1, 16, views=[RETURNS], **COLUMNS)
-        script = ["", last, "f", "", "te"]
-        if in_batch:
-            observations = np.arange(1, 6, dtype=np.float32)
-            flags = ([mark in step for step in script] for mark in "tef")
-            terminated, end, final = flags
-            buffer.insert([observations, np.ones(5, np.float32), np.array(terminated)], end=end, final=final)
-        else:
-            fill(buffer, script)
-        discounts = (0, 0) if last == "t" else (0.25, 0.5)
-        following = (3, 3)
-        assert transitions(buffer) == {
-            0: (1.5, following[0], discounts[0]),
-            1: (1, following[1], discounts[1]),
-            3: (1.5, 0, 0),
-            4: (1, 0, 0),
-        }
-
-
-def test_a_final_row_after_a_terminated_end_is_alone():
-    """As is the row of a step that resets a vector environment whose rows hold their own next observation."""
-    buffer = ReplayBuffer(1, 16, views=[RETURNS], **COLUMNS)
-    fill(buffer, ["", "te", "f", "", "te"])
-    assert transitions(buffer)[1] == (1, 0, 0)
-    assert buffer.steps.asnumpy()[:5].tolist() == [0, 1, 0, 0, 1]
-
-
-def test_a_final_row_that_is_an_end_of_its_own_is_alone():
-    """It is the only step of an episode, and the row before it ended another, for whatever reason."""
-    script = ["", "e", "ef", "", "t", "ef", "", "te", "ef", "", "f", "ef", "", "te"]
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_ends(name: str):
+    """Of rows one by one, and in a batch."""
+    script, steps, expected = SCRIPTS[name]
     buffer, batch = (ReplayBuffer(1, 16, views=[RETURNS], **COLUMNS) for _ in range(2))
     fill(buffer, script)
     terminated, end, final = (np.array([mark in step for step in script]) for mark in "tef")
-    batch.insert([np.arange(1, 15, dtype=np.float32), np.ones(14, np.float32), terminated], end=end, final=final)
-    for name in ("steps", "flags"):
-        assert getattr(batch, name).asnumpy().tolist() == getattr(buffer, name).asnumpy().tolist()
-    batch.check_valid()
-    assert buffer.steps.asnumpy()[:14].tolist() == [0, 1, 0, 0, 1, 0, 0, 1, 0, 0, 1, 0, 0, 1]
-    assert transitions(buffer) == {
-        0: (1, 2, 0.5),
-        3: (1.5, 0, 0),
-        4: (1, 0, 0),
-        6: (1.5, 0, 0),
-        7: (1, 0, 0),
-        9: (1, 11, 0.5),
-        12: (1.5, 0, 0),
-        13: (1, 0, 0),
-    }
+    observations = np.arange(1, len(script) + 1, dtype=np.float32)
+    batch.insert([observations, np.ones(len(script), np.float32), terminated], end=end, final=final)
+    assert batch.flags.asnumpy().tolist() == buffer.flags.asnumpy().tolist()
+    for one in (buffer, batch):
+        one.check_valid()
+        assert one.steps.asnumpy()[: len(script)].tolist() == steps
+        assert transitions(one) == expected
 
 
 def test_stacks_without_a_column_of_terminations_take_each_end_as_one():
