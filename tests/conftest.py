@@ -32,6 +32,7 @@ _GROUPS = {
         "ray": ("test_apex.py", "test_pages.py", "test_sharded.py", "test_sharded_faults.py", "test_sharded_flow.py"),
         "programs": (
             "test_actors.py",
+            "test_ascend_operators.py",
             "test_compat_package.py",
             "test_examples.py",
             "test_impala.py",

@@ -1,46 +1,38 @@
-"""What MindSpore says about composite operators on Ascend: `golden/operators.json`, held to the package's own pages.
+"""What MindSpore says about composite operators on Ascend: those of compiled graphs, held to the package's own pages.
 
 The pages of MindSpore's operators are made from docstrings, which the installed package has. Few name dtypes. The
-package also registers kernels of Ascend's AI CPU, with dtypes.
+package also registers kernels of Ascend's AI CPU, with dtypes. Run as a program, this file compiles the graphs.
 """
 
 import functools
 import inspect
-import json
 import re
 from pathlib import Path
+from typing import Any
+from unittest import mock
 
-import mindspore
-import operators_of_graphs
+import mindspore as ms
+import numpy as np
 import pytest
-from mindspore import ops
+from mindspore import Tensor, ops
 from places import ROOT
+from programs import run_program
 
-pytestmark = pytest.mark.skipif(
-    not mindspore.__version__.startswith("2.10"), reason="the table is that of MindSpore 2.10"
-)
+import mindspore_replay
+from mindspore_replay.columns import TYPES
+from mindspore_replay.ops import checks
 
-GOLDEN = json.loads(operators_of_graphs.GOLDEN.read_text(encoding="utf-8"))
-OPERATORS: dict[str, list[str]] = GOLDEN["operators"]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not ms.__version__.startswith("2.10"), reason="the page is that of MindSpore 2.10"),
+]
+
 PAGE = (ROOT / "docs" / "appendix" / "ascend.md").read_text(encoding="utf-8")
 
-#: For each primitive the page in `mindspore.ops` that is its own or that of the function that makes it.
-PAGES = {
-    "Add": "add", "Assign": "assign", "BitwiseAnd": "bitwise_and",
-    "BitwiseXor": "bitwise_xor", "BroadcastTo": "broadcast_to", "Cast": "cast",
-    "Concat": "cat", "CumSum": "cumsum", "Div": "div",
-    "Equal": "equal", "ExpandDims": "expand_dims", "FloorDiv": "floor_divide",
-    "FloorMod": "floor_mod", "Gather": "gather", "GatherD": "gather_elements", "Greater": "greater",
-    "GreaterEqual": "greater_equal", "IsFinite": "isfinite", "Less": "less", "LessEqual": "less_equal",
-    "LogicalAnd": "logical_and", "LogicalNot": "logical_not",
-    "MaskedFill": "masked_fill", "Maximum": "maximum", "Minimum": "minimum", "Mul": "mul", "Neg": "neg",
-    "Pow": "pow", "ReduceAll": "all", "ReduceMax": "ReduceMax",
-    "ReduceMin": "ReduceMin", "ReduceSum": "ReduceSum", "Reshape": "reshape", "RightShift": "bitwise_right_shift",
-    "ScatterAdd": "ScatterAdd", "ScatterUpdate": "ScatterUpdate", "SearchSorted": "searchsorted", "Select": "select",
-    "Sort": "sort", "Stack": "stack", "StridedSlice": "strided_slice", "Sub": "sub",
-}  # fmt: skip
 #: Primitives without a page, which MindSpore's compiler puts in the place of others.
 REWRITTEN = {"LessScalar": "less", "Muls": "mul", "TensorMove": "assign"}
+
+REFERS = re.compile(r"Refer to :func:`mindspore\.ops\.(\w+)`")
 
 #: What the pages say of dtypes, and how a signature may look for it.
 STATED = {
@@ -68,6 +60,96 @@ STATED = {
 }
 
 
+# The graphs.
+
+COLUMNS: dict[str, Any] = {
+    "shapes": [(2,), (), (), ()],
+    "types": ["float32", "int32", "float32", "bool"],
+    "names": ["observation", "group", "reward", "terminated"],
+}
+EVERY = [name for name in TYPES if name != "bfloat16"]  # which the composite backend does not store
+
+
+def make(cls: str, capacity: int, **options: Any) -> tuple[Any, tuple[Tensor, ...]]:
+    """Return a composite buffer and rows for it."""
+    buffer = getattr(mindspore_replay, cls)(2, capacity, backend="composite", seed=0, **options)
+    shapes, types = buffer.columns.shapes, buffer.columns.numpy_types
+    return buffer, tuple(Tensor(np.ones((24, *shape), dtype)) for shape, dtype in zip(shapes, types))
+
+
+def compile_all() -> None:
+    """Compile the operators of all buffers."""
+    plain, rows = make("ReplayBuffer", 30, shapes=[(2,)] * len(EVERY), types=EVERY, replace=False, ordered=True)
+    weighted, few = make("ReplayBuffer", 30, **COLUMNS, weighted=True, replace=False)
+    limits = {"max_use": 3, "max_staleness": 4, "beta_steps": 5, "normalize": "buffer"}
+    prioritized, _ = make("PrioritizedReplayBuffer", 300, **COLUMNS, **limits)
+    held, _ = make("PrioritizedReplayBuffer", 30, **COLUMNS, default_priority="largest_held")
+    index, beta, steps, priority = Tensor([0, -1]), Tensor(0.5, ms.float32), Tensor(1), Tensor(np.ones(24, np.float32))
+
+    def of_plain():
+        plain.insert(rows)
+        enough, full = plain.can_sample(), plain.full()
+        newest, batch, stored = plain.sample((-10, None)), plain.sample(), plain.get_item(index)
+        plain.reset()
+        return newest, batch, stored, enough, full, plain.size()
+
+    def of_weighted():
+        handles = weighted.insert(few, with_indices=True)
+        batch = weighted.sample((-10, None), with_indices=True)
+        invalid = weighted.update(batch[0], {"group": batch[2]})
+        return handles, batch, invalid, weighted.delete(batch[0]), weighted.can_sample()
+
+    def of_prioritized():
+        prioritized.insert(few, priority=priority)
+        batch = prioritized.sample(beta=beta)
+        invalid = prioritized.update_priorities(batch[0], batch[1])
+        other = prioritized.update(batch[0], {"terminated": batch[5]})
+        removed = prioritized.delete(batch[0])
+        prioritized.advance(steps)
+        enough, info = prioritized.can_sample(), prioritized.info(batch[0])
+        prioritized.reset()
+        return batch, invalid, other, removed, info, enough
+
+    def of_held():
+        held.insert(few)
+        return held.size()
+
+    ms.set_context(mode=ms.GRAPH_MODE)
+    for body in (of_plain, of_weighted, of_prioritized, of_held):
+        ms.jit(body)()
+
+
+#: Nodes of graphs that are no operators.
+STRUCTURE = {"Depend", "Load", "MakeTuple", "Partial", "Return", "Switch", "TupleGetItem", "UpdateState"}
+SCOPE = re.compile(r"# Fullname with scope: \((?:.*/)?(\w+?)-op\d+\)")
+
+
+def tensors(side: str) -> list[str]:
+    """Return the dtypes of the Tensors in one side of a dumped signature; ``*3`` stands for two more of the same."""
+    found = re.findall(r"Tensor\[(\w+)\](?:\*(\d+))?", side)
+    return [dtype for dtype, times in found for _ in range(int(times or 1))]
+
+
+@pytest.fixture(scope="module")
+def operators(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
+    """Return the signatures of each primitive in the compiled graphs, as ``Float32 Int64 -> Float32``."""
+    folder = tmp_path_factory.mktemp("graphs")
+    dumps = {"MS_DEV_SAVE_GRAPHS": "1", "MS_DEV_SAVE_GRAPHS_PATH": str(folder), "MS_DEV_DUMP_IR_PASSES": "validate"}
+    with mock.patch.dict("os.environ", dumps):
+        done = run_program(Path(__file__), cwd=folder)
+    assert done.returncode == 0, done.stderr
+    found: dict[str, set[str]] = {}
+    for line in (line for path in folder.glob("*validate*.ir") for line in path.read_text("utf-8").splitlines()):
+        if line.strip().startswith(": ("):
+            signature = " -> ".join(" ".join(tensors(side)) for side in line.rsplit(" -> ", 1))
+        elif (operator := SCOPE.search(line)) and operator[1] not in STRUCTURE:
+            found.setdefault(operator[1], set()).add(signature)
+    return found
+
+
+# What is known of them.
+
+
 def words(text: str) -> str:
     return " ".join(text.split())
 
@@ -79,16 +161,16 @@ def page(name: str) -> str:
 
 
 def on_ascend(name: str) -> bool:
+    """Return True if a page names Ascend, or the page to which it refers."""
     platforms = re.search(r"Supported Platforms: ((?:``\w+`` ?)+)", page(name))
-    assert platforms, f"the page of ops.{name} names no platforms"
-    return "``Ascend``" in platforms[1]
+    return "``Ascend``" in platforms[1] if platforms else on_ascend(REFERS.search(page(name))[1])
 
 
 @functools.cache
 def registered() -> dict[str, set[str]]:
     """Return the dtypes of each kernel of Ascend's AI CPU that MindSpore's package registers."""
     found: dict[str, set[str]] = {}
-    for path in (Path(mindspore.__file__).parent / "ops" / "_op_impl" / "aicpu").glob("*.py"):
+    for path in (Path(ms.__file__).parent / "ops" / "_op_impl" / "aicpu").glob("*.py"):
         text = path.read_text(encoding="utf-8")
         for name in re.findall(r'AiCPURegOp\("(\w+)"\)', text):
             found[name] = set(re.findall(r"DataType\.([A-Z]+\d*)_", text))
@@ -100,43 +182,37 @@ def short(dtype: str) -> str:
     return re.sub(r"^(F|I|U)[A-Za-z]+(\d+)$", r"\1\2", dtype).replace("Bool", "BOOL")
 
 
-def dtypes_of(name: str) -> set[str]:
-    return {dtype for signature in OPERATORS[name] for dtype in signature.replace("->", "").split()}
-
-
-def test_the_table_is_of_these_operators():
-    assert GOLDEN["sources"] == operators_of_graphs.sources(), (
-        "composite operators have changed: python tests/support/operators_of_graphs.py"
-    )
-
-
-@pytest.mark.parametrize("name", OPERATORS)
-def test_each_operator_is_documented_for_ascend_or_listed(name: str):
-    if name in REWRITTEN:
-        assert not hasattr(ops, name)
-        assert f"`{name}`" in PAGE
-    assert on_ascend(REWRITTEN.get(name) or PAGES[name])
-
-
-def test_assert_is_not_documented_for_ascend_and_not_used():
+def test_each_operator_is_documented_for_ascend_or_listed(operators: dict[str, set[str]]):
+    for name in operators:
+        if name in REWRITTEN:
+            assert not hasattr(ops, name)
+            assert f"`{name}`" in PAGE
+        assert on_ascend(REWRITTEN.get(name, name))
     assert not on_ascend("Assert")
-    assert "Assert" not in OPERATORS
+    assert "Assert" not in operators
 
 
 @pytest.mark.parametrize("name", STATED)
-def test_dtypes_are_those_of_the_page(name: str):
+def test_dtypes_are_those_of_the_page(name: str, operators: dict[str, set[str]]):
     page_name, wording, signature = STATED[name]
     assert wording in page(page_name)
-    assert [found for found in OPERATORS[name] if not re.fullmatch(signature, found)] == []
+    assert [found for found in operators[name] if not re.fullmatch(signature, found)] == []
 
 
-def test_dtypes_that_nothing_states_are_listed():
+def test_dtypes_that_nothing_states_are_listed(operators: dict[str, set[str]]):
     """The page lists them with the operators, in one line of its table each."""
     lines = re.findall(r"^\| `(\w+)` \| (.+) \|$", PAGE, re.MULTILINE)
     listed = {name: set(re.findall(r"\w+", dtypes)) for name, dtypes in lines}
+    used = {
+        name: {dtype for one in found for dtype in one.split() if dtype != "->"} for name, found in operators.items()
+    }
     silent = {
-        name: {dtype.lower() for dtype in dtypes_of(name) if short(dtype) not in registered().get(name, ())}
-        for name in OPERATORS
-        if name not in STATED and name not in REWRITTEN
+        name: {dtype.lower() for dtype in used[name] if short(dtype) not in registered().get(name, ())}
+        for name in used.keys() - STATED.keys() - REWRITTEN.keys()
     }
     assert listed == {name: dtypes for name, dtypes in silent.items() if dtypes}
+
+
+if __name__ == "__main__":
+    with mock.patch.object(checks, "ASSERTING", ()):  # as on a device without `ops.Assert`
+        compile_all()
