@@ -130,8 +130,11 @@ void AddPrioritized(Workloads *workloads) {
     const Arguments update = {{"handles", Int64(Range(kRows, n, kRows / n))},
                               {"priority", Floats(std::vector<float>(static_cast<size_t>(n), 0.7f))},
                               {"invalid", One("int32")}};
-    workloads->Add("prioritized sample + update " + std::to_string(n) + ", CartPole", {"sample", "update_priorities"},
-                   sample.With(update), n * RowBytes(kCartPole));
+    const std::string rows = std::to_string(n) + ", CartPole";
+    workloads->Add("prioritized sample + update " + rows, {"sample", "update_priorities"}, sample.With(update),
+                   n * RowBytes(kCartPole));
+    workloads->Add("prioritized sample " + rows, {"sample"}, sample, n * RowBytes(kCartPole));
+    workloads->Add("update of priorities " + rows, {"update_priorities"}, buffer.With(update), 0);
   }
 }
 

@@ -1,6 +1,7 @@
 """Cells have the methods of the buffers on arrays, and add Parameters and bodies for graphs."""
 
 import inspect
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -62,6 +63,32 @@ def test_what_the_package_asks_is_in_the_state(module: Any):
     assert set(dir(buffer.state)) >= OF_STATE
     assert not OF_STATE & set(dir(buffer))
     assert (buffer.state.public_class, buffer.state.runs_graphs) == ("ReplayBuffer", False)
+
+
+#: Methods that not every buffer offers, with arguments.
+NOT_OF_ALL: dict[str, tuple[Any, ...]] = {
+    **{"update": ([0], [[1]]), "delete": ([0],), "info": ([0],), "advance": (), "update_priorities": ([0], [1.0])},
+    **{"end_episodes": (), "sample_packed": (), "flush": ()},
+}
+
+
+@pytest.mark.parametrize("module", [mindspore_replay, host], ids=["cells", "arrays"])
+def test_a_buffer_lists_the_methods_that_it_offers(module: Any, tmp_path: Path):
+    plain, offered = module.ReplayBuffer(1, 4, [()], ["int32"]), set()
+    tokens = module.Column((None,), "int32", longest=2, items=8)
+    for buffer in (
+        plain,
+        module.PrioritizedReplayBuffer(1, 4, [()], ["int32"], storage=tmp_path / "rows"),
+        module.SequenceReplayBuffer(1, 4, [()], ["int32"], sequence_length=1),
+        module.ReplayBuffer(1, 4, columns=[tokens]),
+    ):
+        buffer.insert([[[1]] if buffer.spec.columns.length_groups else [1]])
+        offered |= set(dir(buffer))
+        for name in NOT_OF_ALL.keys() - set(dir(buffer)):
+            with pytest.raises((RuntimeError, ValueError), match="need"):
+                getattr(buffer, name)(*NOT_OF_ALL[name])
+    assert offered > NOT_OF_ALL.keys()
+    assert len({name for name in dir(plain) if not name.startswith("_")} - set(dir(nn.Cell()))) <= 25
 
 
 def test_a_cell_has_parameters_and_loads_from_its_owner():

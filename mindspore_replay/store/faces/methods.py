@@ -17,6 +17,12 @@ from .showing import table, text
 
 _Self = TypeVar("_Self", bound="BufferMethods")
 
+#: Attributes that are for the package, and for graphs.
+_OF_THE_PACKAGE = {
+    *("achieved_goal", "arrays", "has_episodes", "options", "spec", "state", "updates", "columns", "compressed"),
+    *("has_handles", "layout", "max_staleness", "max_use", "ordered", "prioritized", "replace", "weighted"),
+}
+
 
 def describe(buffer: Any, spec: BufferSpec, front: Any = None) -> None:
     """Set the attributes that say what a buffer is; and, now or later, the front, after which they are read-only."""
@@ -289,6 +295,17 @@ class BufferMethods:
 
     def __getitem__(self, index: object) -> NoReturn:
         refuse_item(self, index)
+
+    def __dir__(self) -> list[str]:
+        """List no method that this buffer refuses, and nothing that is for the package."""
+        spec, refused = self.spec, {*_OF_THE_PACKAGE, "open"}
+        refused |= set() if spec.weighted else {"delete", "info", "advance"}
+        refused |= set() if spec.has_handles else {"update"}
+        refused |= set() if spec.prioritized else {"update_priorities"}
+        refused |= set() if spec.options.rule else {"end_episodes"}
+        refused |= set() if spec.columns.length_groups else {"sample_packed"}
+        refused |= set() if getattr(self._front, "folder", None) else {"flush"}
+        return sorted(set(super().__dir__()) - refused)
 
     def __setattr__(self, name: str, value: Any) -> None:
         refuse_change(self, name, value)
