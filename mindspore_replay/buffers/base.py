@@ -128,12 +128,10 @@ class Buffer(GraphBodies, LocalBuffer, nn.Cell):
 
     def _make(self, spec: BufferSpec, storage: Any, backend: Any) -> None:
         nn.Cell.__init__(self)
-        name, parts = spec.cls_name, spec.parts
+        name = spec.cls_name
         self._is(spec)
-        self.layout, self.columns = spec.layout, cast(Columns, spec.columns)
+        self.columns = cast(Columns, spec.columns)
         self.weighted, self.prioritized, self.has_handles = spec.weighted, spec.prioritized, spec.has_handles
-        self.replace, self.ordered = parts.sampler.replace, parts.sampler.ordered
-        self.max_use, self.max_staleness = parts.limits.max_use, parts.limits.max_staleness
         place = checked_storage(name, storage, default_storage(spec, backend))
         self.backend = backend_of(spec, place, backend)
         self._direct = place != DEVICE or native.direct_calls(self.backend)

@@ -53,7 +53,8 @@ def test_a_buffer():
 def test_defaults():
     buffer = create_buffer({key: CONFIG[key] for key in ("sample_size", "capacity", "data_shape", "data_type")})
     assert (type(buffer), buffer.num_envs) == (ReplayBuffer, 1)
-    assert (buffer.replace, buffer.ordered, buffer.names) == (True, False, None)
+    sampler = buffer.spec.parts.sampler
+    assert (sampler.replace, sampler.ordered, buffer.names) == (True, False, None)
 
 
 def test_shapes_and_types_by_the_names_of_the_arguments():
@@ -129,14 +130,15 @@ def test_params():
     """MindSpore RL puts capacity and sample_size there."""
     config = changed(capacity=None, sample_size=None, params={"capacity": 50, "sample_size": 4, "ordered": True})
     buffer = create_buffer(config)
-    assert (buffer.capacity, buffer.sample_size, buffer.ordered) == (50, 4, True)
+    assert (buffer.capacity, buffer.sample_size, buffer.spec.parts.sampler.ordered) == (50, 4, True)
     assert create_buffer(changed(params=None)).capacity == 100
     assert create_buffer(changed(params={})).capacity == 100
 
 
 def test_other_arguments_of_the_class():
     buffer = create_buffer(changed(names=["x", "y", "z"], replace=False, num_envs=2, backend="composite", seed=1))
-    assert (buffer.names, buffer.replace, buffer.num_envs, buffer.backend) == (("x", "y", "z"), False, 2, "composite")
+    replace = buffer.spec.parts.sampler.replace
+    assert (buffer.names, replace, buffer.num_envs, buffer.backend) == (("x", "y", "z"), False, 2, "composite")
 
 
 def test_several_buffers():

@@ -24,6 +24,7 @@ from mindspore_replay import (
 from mindspore_replay import di_engine as theirs
 from mindspore_replay.buffers.making import get_buffer_cls
 from mindspore_replay.config import di_engine
+from mindspore_replay.store.spec.parts import Expiry
 
 PAGE = ROOT / "docs" / "coming_from" / "di_engine.md"
 COLUMNS = {"data_shape": [()], "data_type": ["int32"], "sample_size": 1, "seed": 0}
@@ -62,7 +63,7 @@ def test_all_defaults_of_a_buffer(cls: Any, kind: str, made: type, more: dict[st
     create = {"type": kind, "import_names": ["ding.data.buffer.deque_buffer_wrapper"]}
     buffer = create_buffer(COLUMNS | cls.default_config() | more, create)
     assert (type(buffer), buffer.capacity) == (made, cls.config["replay_buffer_size"])
-    assert (buffer.limiter, buffer.max_use, buffer.max_staleness) == (None, None, None)
+    assert (buffer.limiter, buffer.spec.parts.limits) == (None, Expiry())
     assert buffer.spec.priorities == (Priorities(beta_steps=100_000) if made is PrioritizedReplayBuffer else None)
 
 
@@ -73,7 +74,8 @@ def test_all_defaults_of_a_buffer(cls: Any, kind: str, made: type, more: dict[st
 def test_the_two_buffers_of_ppg(types: Any, cls: type):
     buffers = create_buffer(COLUMNS | PPG, types)
     assert {name: type(buffer) for name, buffer in buffers.items()} == {"policy": cls, "value": cls}
-    assert [(buffer.capacity, buffer.max_use) for buffer in buffers.values()] == [(100, 10), (1000, 100)]
+    limits = {name: (buffer.capacity, buffer.spec.parts.limits.max_use) for name, buffer in buffers.items()}
+    assert limits == {"policy": (100, 10), "value": (1000, 100)}
     assert PPG["policy"] == {"replay_buffer_size": 100, "max_use": 10}  # the inputs are unchanged
 
 
@@ -192,8 +194,8 @@ def test_a_key(key: str, value: Any, attribute: str, expected: Any, inside: bool
     config = {"type": "priority"} | ONE | {key: value}
     buffer = create_buffer({"params": config} if inside else config)
     assert type(buffer) is PrioritizedReplayBuffer
-    holder = buffer.spec.priorities if hasattr(buffer.spec.priorities, attribute) else buffer
-    assert getattr(holder, attribute) == expected
+    holders = buffer.spec.priorities, buffer.spec.parts.limits, buffer
+    assert next(getattr(holder, attribute) for holder in holders if hasattr(holder, attribute)) == expected
 
 
 def test_no_importance_weights():
@@ -474,6 +476,7 @@ def test_the_page_leads_somewhere():
 
 def test_a_limit_that_is_none_is_no_key_that_a_reservoir_must_know():
     columns = COLUMNS | {"capacity": 9, "type": "reservoir"}
-    assert create_buffer({**columns, "max_staleness": float("inf"), "max_use": float("inf")}).max_use is None
+    buffer = create_buffer({**columns, "max_staleness": float("inf"), "max_use": float("inf")})
+    assert buffer.spec.parts.limits == Expiry()
     with pytest.raises(ValueError, match="unknown keys: 'max_staleness'"):
         create_buffer({**columns, "max_staleness": 7})

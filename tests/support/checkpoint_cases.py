@@ -80,7 +80,7 @@ def act(buffer: Any, generator: np.random.Generator, newest: int) -> None:
         buffer.update_priorities(live, generator.random(3) * 3)
     elif what == 1 and buffer.weighted:
         buffer.delete(live[:1])
-    elif what == 2 and buffer.weighted and buffer.max_staleness is not None:
+    elif what == 2 and buffer.spec.parts.limits.max_staleness is not None:
         buffer.advance(int(generator.integers(1, 4)))
     else:
         insert(buffer, int(generator.integers(1, 5)))

@@ -19,8 +19,8 @@ _Self = TypeVar("_Self", bound="BufferMethods")
 
 #: Attributes that are for the package, and for graphs.
 _OF_THE_PACKAGE = {
-    *("achieved_goal", "arrays", "has_episodes", "options", "spec", "state", "updates", "columns", "compressed"),
-    *("has_handles", "layout", "max_staleness", "max_use", "ordered", "prioritized", "replace", "weighted"),
+    *("achieved_goal", "arrays", "has_episodes", "options", "spec", "state", "updates"),
+    *("columns", "compressed", "has_handles", "prioritized", "weighted"),
 }
 
 
