@@ -74,6 +74,7 @@ NOT_OF_ALL: dict[str, tuple[Any, ...]] = {
 
 @pytest.mark.parametrize("module", [mindspore_replay, host], ids=["cells", "arrays"])
 def test_a_buffer_lists_the_methods_that_it_offers(module: Any, tmp_path: Path):
+    assert "flush" in dir(module.ReplayBuffer.__new__(module.ReplayBuffer))
     plain, offered = module.ReplayBuffer(1, 4, [()], ["int32"]), set()
     tokens = module.Column((None,), "int32", longest=2, items=8)
     for buffer in (

@@ -298,6 +298,8 @@ class BufferMethods:
 
     def __dir__(self) -> list[str]:
         """List no method that this buffer refuses, and nothing that is for the package."""
+        if "_front" not in vars(self):  # before the constructor has returned
+            return [*super().__dir__()]
         spec, refused = self.spec, {*_OF_THE_PACKAGE, "open"}
         refused |= set() if spec.weighted else {"delete", "info", "advance"}
         refused |= set() if spec.has_handles else {"update"}
