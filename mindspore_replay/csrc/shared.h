@@ -410,15 +410,15 @@ class Shared : public ProcessLock {
       for (int64_t i = 0; i < *state_.count; ++i) rows.FinishDeletion(SlotOf(i, *state_.head, capacity));
       row_state.tree.Clear(kFill);
       for (int64_t i = 0; i < *state_.count; ++i) {
-        const int64_t handle = rows.places().HandleOf(SlotOf(i, *state_.head, capacity)), slot = KeptSlot(rows, handle);
+        const int64_t stored = SlotOf(i, *state_.head, capacity), handle = rows.places().HandleOf(stored);
+        const int64_t slot = KeptSlot(rows, handle);
+        *row_state.max_priority = std::max(*row_state.max_priority, row_state.priorities[stored]);
         if (slot < 0 || !rows.MayStart(handle, slot)) continue;
         row_state.tree.SetLeaf(slot, (*row_state.rule)(row_state.priorities[slot]));
       }
       Vector<int64_t> slots(static_cast<size_t>(capacity));
       std::iota(slots.begin(), slots.end(), 0);
       row_state.tree.Refresh(&slots);
-      const float largest = *std::max_element(row_state.priorities, row_state.priorities + capacity);
-      *row_state.max_priority = std::max(*row_state.max_priority, largest);
       return kOk;
     });
   }

@@ -29,6 +29,7 @@ from mindspore import nn
 import mindspore_replay
 from mindspore_replay import (
     Buffer,
+    Column,
     HindsightRelabel,
     MixedReplay,
     NStep,
@@ -802,6 +803,17 @@ def test_the_state_of_a_closed_buffer_is_verified(kind: str, tmp_path: Path):
         with contextlib.closing(Buffer.open(tmp_path / "rows", verify=True)) as again:
             after = again.state_dict()
         assert {key for key, array in after.items() if array.tobytes() != before[key].tobytes()} == set(), name
+
+
+def test_rows_that_were_evicted_for_items_have_no_priority(tmp_path: Path):
+    columns, options = [Column((None,), "int32", longest=4, items=12)], {"default_priority": "largest_held"}
+    buffer = host.PrioritizedReplayBuffer(1, 8, columns=columns, storage=tmp_path / "rows", **options)
+    for priority in (9.0, 2.0, 1.0, 1.0, None):
+        buffer.insert([[1, 2, 3, 4]], priority=priority)
+    assert (len(buffer), buffer.arrays["max_priority"]) == (3, 2.0)
+    buffer.close()
+    with contextlib.closing(type(buffer).open(tmp_path / "rows", verify=True)) as again:
+        assert again.arrays["max_priority"] == 2.0
 
 
 def test_a_thread_flushes(tmp_path: Path):
