@@ -1,6 +1,5 @@
 """Makes buffers from NumPy's npz files, and npz files from buffers."""
 
-import contextlib
 import errno
 import math
 import zipfile
@@ -113,32 +112,25 @@ def from_npz(
     return fill(source, buffer, episodes, types, progress, arguments)
 
 
-@contextlib.contextmanager
-def _explained(label: str, member: str = "") -> Iterator[None]:
-    """Raise a ValueError that names the file for whatever goes wrong while it is read."""
+def _arrays_of(label: str) -> dict[str, np.ndarray]:
+    """Return the arrays of a file by key. Raise a ValueError that names the file for whatever goes wrong."""
+    check_no_pipe("from_npz", label)
+    arrays, where = dict[str, np.ndarray](), ""
     try:
-        yield
+        with zipfile.ZipFile(label) as file:
+            members = file.infolist()
+            check_expanded("from_npz", label, sum(info.file_size for info in members))
+            if len(set(file.namelist())) < len(members):
+                raise ValueError(f"For 'from_npz', {label} must hold each array once, but got {file.namelist()[:20]}.")
+            for info in members:
+                where = f"{info.filename!r}: "
+                arrays[info.filename.removesuffix(".npy")] = _array(file, info, np.memmap(label, np.uint8, "r"))
     except Exception as error:
-        if isinstance(error, OSError) and error.errno != errno.EINVAL:  # that of a place before the file's beginning
+        of_system = isinstance(error, OSError) and error.errno != errno.EINVAL  # a place before the file's beginning
+        if of_system or str(error).startswith("For 'from_npz'"):
             raise
-        where = f"{member!r}: " if member else ""
         text = f"For 'from_npz', {label} must be an npz file of arrays, but got {where}{str(error)[:500]}."
         raise ValueError(text) from error
-
-
-def _arrays_of(label: str) -> dict[str, np.ndarray]:
-    """Return the arrays of a file by key."""
-    check_no_pipe("from_npz", label)
-    with _explained(label):
-        file = zipfile.ZipFile(label)
-    with file:
-        members, arrays = {info.filename: info for info in file.infolist()}, {}
-        check_expanded("from_npz", label, sum(info.file_size for info in members.values()))
-        if len(members) < len(file.infolist()):
-            raise ValueError(f"For 'from_npz', {label} must hold each array once, but got {file.namelist()[:20]}.")
-        for member, info in members.items():
-            with _explained(label, member):
-                arrays[member.removesuffix(".npy")] = _array(file, info, np.memmap(label, np.uint8, "r"))
     return arrays
 
 
@@ -189,7 +181,6 @@ def _fill_with_lengths(label: str, arrays: Mapping[str, np.ndarray], buffer: Any
     flags = {key: as_bools("from_npz", label, key, arrays[key]) for key in _FLAGS if key in needed}
     if flags:
         flags["end"] = ends_said(**flags)
-
     rooms = [(stops[group.name], group.items) for group in groups.values()]
 
     def batches() -> Iterator[Batch]:
