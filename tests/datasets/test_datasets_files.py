@@ -4,6 +4,7 @@ import contextlib
 import re
 import tracemalloc
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import h5py
@@ -243,6 +244,7 @@ REFUSED: list[tuple[dict[str, Any], dict[str, Any], type[Exception], str]] = [
     ({}, {"names": ["a"]}, TypeError, r"\['names'\] come from the dataset"),
     ({}, {"progress": 1}, TypeError, "'progress' must be a bool, but got 1"),
     ({}, {"buffer_cls": "ring"}, ValueError, "'ring'"),
+    ({}, {"buffer_cls": SimpleNamespace}, TypeError, "'buffer' must be a buffer .*, but got types.SimpleNamespace"),
     ({}, {"buffer": 3}, TypeError, "'buffer' must be a buffer of mindspore_replay or .*, but got builtins.int"),
     ({}, {"buffer": given(2), "capacity": 3}, TypeError, r"no arguments of a new one, but got \['capacity'\]"),
     ({}, {"buffer": given(2, num_envs=2)}, ValueError, r"num_envs=1, .* but got 2"),
