@@ -2,24 +2,11 @@
 
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Protocol, cast
+from typing import Any
 
 import numpy as np
 
 from ..store.base.column import Column
-
-
-class Leaf(Protocol):
-    """A space whose values are arrays of one shape."""
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The shape of a value."""
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """The dtype of a value."""
-
 
 #: The keys of a space for goals that `HindsightRelabel` reads.
 _GOALS = {"achieved_goal", "desired_goal"}
@@ -117,7 +104,7 @@ def _spaces(envs: object, action_space: object) -> tuple[object, object]:
     return envs, action_space
 
 
-def leaves(call: str, name: str, space: object) -> Iterator[tuple[str, Leaf]]:
+def leaves(call: str, name: str, space: object) -> Iterator[tuple[str, Any]]:
     """Iterate over the spaces of arrays in a space, with dotted names. Raise a TypeError that names `call`."""
     inner = getattr(space, "spaces", None)
     if isinstance(space, (Mapping, Sequence)) and inner is not None:  # not OneOf, whose values are pairs
@@ -129,7 +116,7 @@ def leaves(call: str, name: str, space: object) -> Iterator[tuple[str, Leaf]]:
             f"MultiBinary and MultiDiscrete, or of Dict or Tuple of those, but got {space!r}."
         )
     else:
-        yield name, cast(Leaf, space)
+        yield name, space
 
 
 def _columns(name: str, space: object) -> dict[str, tuple[tuple[int, ...], str]]:
@@ -145,7 +132,7 @@ def _columns(name: str, space: object) -> dict[str, tuple[tuple[int, ...], str]]
     return columns
 
 
-def _dtype(space: Leaf) -> str:
+def _dtype(space: Any) -> str:
     """Return the dtype of a column for a space of arrays."""
     sizes = getattr(space, "n" if space.shape == () else "nvec", None)
     if sizes is not None:  # Discrete or MultiDiscrete
