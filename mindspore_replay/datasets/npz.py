@@ -15,7 +15,7 @@ from ..checkpoint.file_format import MOST_AXES
 from ..checkpoint.files import progress_bar, real_path, replacing
 from ..store.base.checks import check_no_pipe
 from .filling import Batch, check_buffer, check_given, fill, insert, knows_episodes, rows_at_once
-from .steps import END, FINAL, Episodes, Field, StoredRows, chunks, column_fields, ends_said
+from .steps import END, FINAL, Episodes, Field, StoredRows, chunk_rows, chunks, column_fields, ends_said
 from .tables import as_bools, check_expanded, d4rl_recording, read_native, recording_of
 
 #: Names of the flags of rows in a file.
@@ -231,7 +231,8 @@ def to_npz(buffer: Any, path: str | PathLike[str], *, progress: bool = False) ->
         [2 3 4 5]
     """
     check_buffer("to_npz", buffer, any_length=True)
-    fields, groups = column_fields(buffer.spec.columns), buffer.spec.columns.length_groups
+    columns, fields = buffer.spec.columns, column_fields(buffer.spec.columns)
+    groups, longest = columns.length_groups, dict(zip(columns.names, columns.shapes))
     more: dict[str, Field] = {group.name_of_lengths: ((), np.dtype(np.int32)) for group in groups}
     if buffer.has_episodes:
         more |= dict.fromkeys(_FLAGS, ((), np.dtype(np.bool_)))
@@ -253,6 +254,6 @@ def to_npz(buffer: Any, path: str | PathLike[str], *, progress: bool = False) ->
                 with file.open(f"{name}.npy", "w", force_zip64=True) as stream:
                     header = {"descr": npy.dtype_to_descr(dtype), "fortran_order": False}
                     npy.write_array_header_1_0(stream, {**header, "shape": (stored.items(name), *shape)})
-                    for rows in chunks(len(stored.slots), rows_at_once(buffer)):
+                    for rows in chunks(len(stored.slots), chunk_rows([(longest.get(name, ()), dtype)])):
                         stream.write(stored.read(_FLAGS.get(name, name) if name in more else name, rows).tobytes())
                         done(rows.stop - rows.start)

@@ -267,9 +267,9 @@ class StoredRows:
         slots = (int(state["head"]) + np.arange(count)) % spec.capacity
         if "row_serials" in state:  # a reservoir's rows have no order
             slots = np.argsort(state["row_serials"][:count])
-        environments = np.arange(count) % spec.num_envs
-        order = np.argsort(environments, kind="stable")
-        self.slots, self.last = slots[order], np.flatnonzero(np.diff(environments[order], append=-1))
+        environments = [slots[i :: spec.num_envs] for i in range(min(spec.num_envs, count))]
+        self.slots = np.concatenate([*environments, slots[:0]])
+        self.last = np.cumsum([len(one) for one in environments], dtype=np.int64) - 1
         self._fields, self._flags = column_fields(spec.columns), state["flags"] if spec.has_episodes else None
         self._arrays = {name: state[f"column.{name}"] for name in self._fields}
         self._leaders = {name: group.name for group in spec.columns.length_groups for name in group.names}

@@ -614,6 +614,14 @@ def test_flags_need_a_column():
         buffer.sample()
 
 
+def test_floats_are_no_rewards_of_a_column_of_ints():
+    view = HindsightRelabel("final", 1.0, np.subtract)
+    buffer = ReplayBuffer(2, 8, [()] * 3, ["float32"] * 2 + ["int32"], names=GOALS, views=[view], seed=0)
+    buffer.insert([np.zeros(4, np.float32), np.ones(4, np.float32), np.arange(4)])
+    with pytest.raises(TypeError, match=r"a reward of int32 for each row, .* but got float32"):
+        buffer.sample()
+
+
 # Columns of goals.
 
 
