@@ -51,6 +51,7 @@ def row(**changed: Any) -> dict[str, Any]:
 
 
 #: Of a configuration.
+PPG = {"multi_buffer": True, "policy": {"replay_buffer_size": 100}, "value": {"replay_buffer_size": 1000}}
 SHARED_GOALS = {
     "names": ["achieved_goal", "desired_goal", "reward"], "data_shape": [()] * 3, "data_type": ["float32"] * 3,
     "views": [GOALS],
@@ -161,6 +162,7 @@ PART = (
     "config"
 )
 KEYS = "the configuration has unknown keys: "
+TYPES = "'create_config' must hold 'type', or a mapping with it for each buffer, but it has "
 OF_THEM = "'buffer' must be a buffer, a MixedReplay, or a dict, list or CellList of them, but got "
 OF_ROWS, CLOCKS = "the weights must be those of its rows: ", "the clocks must be those of its rows: "
 FOLLOW = "'clock' must begin with [now, 0], and 'insertion_clocks' from 0 to now, but got "
@@ -1070,6 +1072,77 @@ FUNCTIONS: dict[str, dict[str, Exception]] = {
         "create_buffer(config(gamma=1))": ValueError("the configuration has unknown keys: 'gamma'."),
         'create_buffer(config(ordered=True, type="prioritized"))': ValueError(
             KEYS + "'ordered' (leave it out: only ReplayBuffer has it, and rows are equally likely either way)."),
+        'create_buffer({"multi_buffer": True, "polcy": 3})':
+            ValueError("several buffers need a mapping each, but got only ['polcy']."),
+        "create_buffer(config(replaybuffersize=3, **PPG))":
+            ValueError("…'replaybuffersize' (the nearest is 'replay_buffer_size')."),
+        "create_buffer(config(multi_type_replaybuffer=True, **PPG))":
+            ValueError("['multi_type_replaybuffer', 'multi_buffer'] mean the same: give one of them."),
+        "create_buffer(PPG)": ValueError("…lacks ['sample_size', 'data_shape', 'data_type']…"),
+        'create_buffer(config(type="naive"), {"type": "priority"})':
+            ValueError("'type' is 'naive', but in 'create_config' 'priority'."),
+        'create_buffer(config(type=None, **PPG), {"polcy": {"type": "naive"}})':
+            ValueError(TYPES + "'polcy' (the nearest is 'policy')…"),
+        'create_buffer(config(type=None, **PPG), {"env": {}, "replay_buffer": {}})':
+            ValueError(TYPES + "'env'…Of DI-engine's create_config give the part 'replay_buffer'."),
+        "create_buffer(CONFIG, [{}])": TypeError("'create_config' must be a mapping, but got […"),
+        'create_buffer(config(priority=True, priorities={}, type="sequence", sequence_length=2))':
+            ValueError("'priorities' and 'priority' both give 'priorities': give one of them."),
+        'create_buffer(config(priorities={"beta": 0.5}, priority_power_factor=1, type="sequence", sequence_length=2))':
+            ValueError("'priorities' and 'priority_power_factor' both give 'priorities.alpha': give one of them."),
+        'create_buffer(config(alpha=1, type="sequence", sequence_length=2))':
+            ValueError("['alpha'] need priorities, which 'SequenceReplayBuffer' has not: …"),
+        'create_buffer(config(beta=1, type="episode", max_episode_length=3))': ValueError("['beta'] need priorities…"),
+        'create_buffer(config(anneal_step=1, type="deque"))': ValueError("['anneal_step'] need priorities…"),
+        "create_buffer(config(priority_power_factor=1))": ValueError("['priority_power_factor'] need priorities…"),
+        "create_buffer(config(IS_weight_power_factor=1))": ValueError("['IS_weight_power_factor'] need priorities…"),
+        "create_buffer(config(priority_IS_weight=True))": ValueError("['priority_IS_weight'] need priorities…"),
+        "create_buffer(config(priority=False, priority_IS_weight=True))":
+            ValueError("['priority_IS_weight'] need priorities…"),
+        'create_buffer(config(type="reservoir", priority=True))':
+            ValueError("'priority' is True, but 'ReservoirReplayBuffer' does not …"),
+        "create_buffer(config(priority=1))": TypeError("'priority' must be a bool, but got 1 (int)."),
+        'create_buffer(config(priority_IS_weight="yes"))':
+            TypeError("'priority_IS_weight' must be a bool, but got 'yes' (str)."),
+        "create_buffer(config(deepcopy=1))": TypeError("'deepcopy' must be of type bool, but got 1."),
+        'create_buffer(config(name=["x"]))': TypeError("'name' must be of type str, but got ['x']."),
+        "create_buffer(config(monitor=5))": TypeError("'monitor' must be of type Mapping, but got 5."),
+        'create_buffer(config(periodic_thruput_seconds="60"))':
+            TypeError("'periodic_thruput_seconds' must be of type int, but got '60'."),
+        "create_buffer(config(replay_buffer_size=1))": ValueError("'capacity' and 'replay_buffer_size' both give …"),
+        'create_buffer(config(type="priority", beta=1, IS_weight_power_factor=1))':
+            ValueError("'beta' and 'IS_weight_power_factor' both give …"),
+        'create_buffer(config(type="priority", beta_steps=1, anneal_step=1))':
+            ValueError("'beta_steps' and 'anneal_step' both give …"),
+        'create_buffer(config(type="priority", anneal_step=1, IS_weight_anneal_train_iter=1))':
+            ValueError("'anneal_step' and 'IS_weight_anneal_train_iter' both give …"),
+        "create_buffer(config(set_buffer_size=len))": ValueError("'set_buffer_size' needs the type 'elastic'."),
+        'create_buffer(config(type="elastic", set_buffer_size=7))':
+            TypeError("'set_buffer_size' must be a function, but got 7."),
+        'create_buffer(config(type="elastic", set_buffer_size=abs, window=3))': ValueError("…both give 'window'…"),
+        "create_buffer(config(thruput_controller=3))": TypeError("'thruput_controller' must be a mapping, but got 3."),
+        'create_buffer(config(thruput_controller={"speed": 3}))': ValueError(
+            "'thruput_controller' must hold some of ['push_sample_rate_limit', 'sample_min_limit_ratio', "
+            "'window_seconds'], but got ['speed']."),
+        'create_buffer(config(thruput_controller={"push_sample_rate_limit": 3}))':
+            TypeError("'push_sample_rate_limit' must be a mapping, but got 3."),
+        'create_buffer(config(thruput_controller={"push_sample_rate_limit": {"most": 3}}))':
+            ValueError("'push_sample_rate_limit' must hold some of ['max', 'min'], but got ['most']."),
+        'create_buffer(config(thruput_controller={"push_sample_rate_limit": {"max": 1, "min": 2}}))': ValueError(
+            "'thruput_controller' must have 0 <= min <= max and a ratio of at least 0, but got "
+            "{'push_sample_rate_limit': {'max': 1, 'min': 2}}."),
+        'create_buffer(config(thruput_controller={"sample_min_limit_ratio": -1}))': ValueError(
+            "'thruput_controller' must have 0 <= min <= max and a ratio of at least 0, but got "
+            "{'sample_min_limit_ratio': -1}."),
+        'create_buffer(config(thruput_controller={"sample_min_limit_ratio": 2}, limiter={"min_size": 1}))':
+            ValueError("'limiter' and 'thruput_controller' mean the same: give one of them."),
+        "create_buffer(config(priority_max_limit=999))":
+            ValueError("there is no counterpart of 'priority_max_limit':…"),
+        "create_buffer(config(replay_buffer_start_size=100))":
+            ValueError("there is no counterpart of 'replay_buffer_start_size':…"),
+        'create_buffer(config(import_names=["ding.data", "dizoo.atari"], min_sample_ratio=2))':
+            ValueError("there is no counterpart of 'min_sample_ratio':…; of 'import_names':…"),
+        "create_buffer(config(priority_is_weight=1))": ValueError(KEYS + "… (the nearest is 'priority_IS_weight')."),
     },
     "get_buffer_cls": {
         'get_buffer_cls({"replay_buffer": CONFIG})': ValueError(PART + "['replay_buffer']."),
