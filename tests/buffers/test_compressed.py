@@ -84,7 +84,9 @@ def fill(*buffers: Any, rows: range = range(50)) -> None:
 # The twin.
 
 
-@pytest.mark.parametrize("kind", [kind for kind, made in BESIDE_A_TWIN.items() if not made.any_length][::3])
+@pytest.mark.parametrize(
+    "kind", [kind for kind, made in BESIDE_A_TWIN.items() if not made.any_length and "goals" not in kind][::3]
+)
 def test_random_operations(kind: str, tmp_path: Path):
     first = BESIDE_A_TWIN[kind].columns["names"][0]
     RandomPair(kind, mindspore_replay, 5, tmp_path, compress=[first]).run(40)

@@ -33,8 +33,9 @@ IN_GRAPHS = [
     "fixed: padded epochs",
     "fixed: queue of padded sequences, fifo, evict",
     "fixed: sequences, everything, two environments",
-    "views: returns and frames by priority",
+    "views: goals and all by priority",
     "views: steps, frames",
+    "views: steps, episodes with goals and returns",
 ]
 
 

@@ -108,6 +108,8 @@ WRONG_TWINS: dict[str, tuple[str, str, Any]] = {
     "keeps removed rows": ("by priority", "remove", lambda self, record, reason: None),
     "writes removed rows": ("limits", "is_gone", lambda self, record: False),
     "splits no episode": ("views: returns", "split", lambda self, record: None),
+    "gives goals of all rows": ("views: goals and returns", "sources_of", lambda self, start: self.records),
+    "keeps no goal": ("views: goals by priority", "draw_goals", lambda self, drawn: drawn),
     "groups all rows": ("episodes", "groups", lambda self, key: [[record] for record in self.records]),
     "has one order for all epochs": ("fixed: epochs", "order_of_epoch", lambda self, key, size: order_of(9, size)),
     "forgets which column was written": ("fixed: late", "write", forgets),

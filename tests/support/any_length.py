@@ -29,6 +29,11 @@ STEPS: dict[str, Any] = {
     "names": ["observation", "reward", "terminated", "truncated"],
 }
 OWN_NEXT = {key: [*STEPS[key], value] for key, value in zip(STEPS, [(2,), "float32", "next_observation"])}
+#: Steps with goals.
+GOALS = {
+    key: [*STEPS[key], *value]
+    for key, value in zip(STEPS, [[(2,)] * 2, ["float32"] * 2, ["achieved_goal", "desired_goal"]])
+}
 #: With a reward of two numbers.
 WIDE = OWN_NEXT | {"shapes": [(2,), (2,), (), (), (2,)], "types": ["float32", "float64", "bool", "bool", "float32"]}
 NAMES: tuple[str, ...] = tuple(COLUMNS["names"])
@@ -58,6 +63,8 @@ def step_of(number: int, columns: dict[str, Any]) -> dict[str, Any]:
         "terminated": np.bool_(x % 11 == 5),
         "truncated": np.bool_(x % 4 == 1),
         "next_observation": np.array([-x, 0.25], np.float32),
+        "achieved_goal": np.array([x % 5, x * 0.125], np.float32),
+        "desired_goal": np.array([-x, 0.5], np.float32),
     }
     return {name: values[name] for name in columns["names"]}
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from model_rows import Record, Rows
+from model_rows import RATIO, Record, Rows
 from randomness import below, draw_rows, draw_slot, order_of, random_bits, unit
 
 Range = tuple[int | None, int | None]
@@ -162,7 +162,25 @@ class Model(Rows):
             ranks = draw_rows(self.key, self.counter, range(len(eligible)), self.draws, self.replace)
             drawn = [eligible[rank] for rank in ranks]
         self.counter += self.draws
+        self.goals = self.draw_goals(drawn) if self.strategy else []
         return drawn
+
+    def draw_goals(self, drawn: Sequence[Record]) -> list[Record | None]:
+        """Return the row whose goal each sample gets, ``None`` if it keeps its own."""
+        found: list[Record | None] = []
+        for i, start in enumerate(drawn, self.counter):
+            sources = self.sources_of(start)
+            goal = sources[below(random_bits(self.key, i + len(drawn)), len(sources))]
+            keeps = unit(random_bits(self.key, i)) > RATIO or goal.deleted or goal.final
+            found.append(None if keeps else goal)
+        self.counter += 2 * len(drawn)
+        return found
+
+    def sources_of(self, start: Record) -> list[Record]:
+        """Return the rows that may give a sample its goal."""
+        same = [record for record in self.records if record.episode == start.episode and not record.final]
+        sources = {"random": self.records, "episode": same, "final": same[-1:]}
+        return sources.get(self.strategy) or [record for record in same if record.step >= start.step]
 
     def targets(self, total: float) -> list[float]:
         """Return one point of the total weight in each stratum."""

@@ -39,6 +39,7 @@ class Views(NamedTuple):
         frames (int): Frames of a stack; 0 for none.
         own_next (bool): True if a column holds the next observation.
         terminated (bool): True if a column says whether a row has terminated, which may be written later.
+        goals (str): The strategy of hindsight; empty for none.
     """
 
     n: int = 0
@@ -46,6 +47,7 @@ class Views(NamedTuple):
     frames: int = 0
     own_next: bool = False
     terminated: bool = True
+    goals: str = ""
 
     @property
     def needs_next(self) -> bool:
@@ -53,6 +55,8 @@ class Views(NamedTuple):
         return not self.own_next and (self.n or self.frames) > 0
 
 
+#: How many samples get another goal, and how near to it its reward is 0.
+RATIO, TOLERANCE = 0.8, 2.0
 #: Options of buffers that choose no rows: columns, what is shown of rows, and where they are.
 CHOOSE_NO_ROWS = {"shapes", "types", "names", "share_lengths", "sample_length", "cut", "compress"}
 CHOOSE_NO_ROWS |= {"weighted", "timeout", "storage", "backend"}
@@ -125,6 +129,7 @@ class Rows:
         self.rank, self.world = rank, world
         self.items, self.longest = items or {}, max_length
         # The extent of a sample: steps from its start on, and those before it.
+        self.strategy = views.goals if views else ""
         self.needs_next, frames = views is not None and views.needs_next, views.frames if views else 0
         self.says_end = views is not None and views.terminated
         self.whole, self.single = max_episode_length is not None, not (sequence_length or max_episode_length)
@@ -137,6 +142,7 @@ class Rows:
         self.steps = range(-burn_in, 1 if self.single else self.length)
         self.stride = stride or (self.length if sequence_length and name != "SequenceReplayBuffer" else 1)
         self.inserted = self.base = self.counter = self.episodes = 0
+        self.goals: list[Record | None] = []  # the rows that gave the samples drawn last their goals
         self.of_others = 0  # rows before this one are another process's, whose episodes are over
         self.key = initial_key(seed)
         self.counts = dict.fromkeys(("drawn", "used_up", "stale", "deleted", "invalid"), 0)

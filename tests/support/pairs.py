@@ -244,11 +244,13 @@ class Pair:
 
     def compare_views(self, batch: dict[str, np.ndarray], handles: list[int]) -> list[list[bool]]:
         """Check what views show; return the masks."""
+        goals = self.twin.goals or [None] * len(handles)
         if self.twin.single:
-            fields = [sample_of(self.twin, self.twin.record_of(handle), self.views) for handle in handles]
+            starts = map(self.twin.record_of, handles)
+            fields = [sample_of(self.twin, start, self.views, goal) for start, goal in zip(starts, goals)]
             masks = [[True]] * len(handles)
         else:
-            windows = [window_of(self.twin, handle, self.views) for handle in handles]
+            windows = [window_of(self.twin, handle, self.views, goal) for handle, goal in zip(handles, goals)]
             masks, fields = [mask.tolist() for mask, _ in windows], [field for _, field in windows]
         assert batch.keys() - {"indices", "weights", "mask", "lengths"} == fields[0].keys()
         for name in fields[0]:

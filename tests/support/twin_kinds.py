@@ -3,17 +3,22 @@
 import itertools
 from typing import Any, NamedTuple
 
-from any_length import COLUMNS, FIXED, OWN_NEXT, STEPS, WIDE, row_of, step_of
-from model_rows import Views
+from any_length import COLUMNS, FIXED, GOALS, OWN_NEXT, STEPS, WIDE, row_of, step_of
+from model_rows import RATIO, TOLERANCE, Views
 
-from mindspore_replay import FrameStack, NStep
+from mindspore_replay import FrameStack, HindsightRelabel, NStep
 
 DRAWS = 2
 
 
 def views_of(views: Views) -> list[Any]:
     """Make the views of a buffer."""
-    return [*([NStep(views.n, views.gamma)] if views.n else []), *([FrameStack(views.frames)] if views.frames else [])]
+    goals = [HindsightRelabel(views.goals, RATIO, "sparse", tolerance=TOLERANCE)] if views.goals else []
+    return [
+        *goals,
+        *([NStep(views.n, views.gamma)] if views.n else []),
+        *([FrameStack(views.frames)] if views.frames else []),
+    ]
 
 
 class Kind(NamedTuple):
@@ -194,6 +199,11 @@ def _views() -> dict[str, Kind]:
         "one frame": (Views(frames=1), two),
         "returns and frames": (Views(3, 0.5, 3), two | {"ordered": True}),
         "returns and frames by priority": (Views(2, 0.9, 4), roots | limits),
+        "goals of later steps": (Views(goals="future"), two | limits),
+        "goals of any row": (Views(goals="random"), {"replace": False}),
+        "goals and returns": (Views(3, 0.5, goals="future"), two | limits),
+        "goals and all by priority": (Views(2, 0.9, 3, goals="episode"), roots | limits),
+        "goals by priority": (Views(goals="final"), roots | limits),
     }
     steps: dict[str, tuple[Views, dict[str, Any]]] = {
         "burn-in": (Views(3, 0.5), {"sequence_length": 3, "burn_in": 2} | limits),
@@ -206,6 +216,11 @@ def _views() -> dict[str, Kind]:
         "episodes": (Views(3, 0.5), two | {"max_episode_length": 6} | limits),
         "episodes, own next": (Views(2, 0.5, own_next=True), {"max_episode_length": 5} | by),
         "episodes of frames": (Views(2, 0.9, 3), {"max_episode_length": 5}),
+        "goals, burn-in": (Views(goals="future"), {"sequence_length": 3, "burn_in": 2}),
+        "goals, padded": (Views(goals="final"), two | {"sequence_length": 4, "pad_end": True}),
+        "goals and returns": (Views(3, 0.5, goals="random"), {"sequence_length": 2, "burn_in": 1} | by),
+        "episodes with goals": (Views(goals="episode"), {"max_episode_length": 5}),
+        "episodes with goals and returns": (Views(3, 0.5, goals="episode"), {"max_episode_length": 6} | limits),
     }
     made = {}
     for name, (views, options) in rows.items():
@@ -214,12 +229,11 @@ def _views() -> dict[str, Kind]:
     for name, (views, options) in steps.items():
         cls = "EpisodeReplayBuffer" if "episodes" in name else "SequenceReplayBuffer"
         made[f"steps, {name}"] = cls, views, {"capacity": 17} | options
-    return {
-        f"views: {name}": Kind(
-            cls, {"views": views} | options, (WIDE if "replace" in options else OWN_NEXT) if views.own_next else STEPS
-        )
-        for name, (cls, views, options) in made.items()
-    }
+    found = {}
+    for name, (cls, views, options) in made.items():
+        columns = (WIDE if "replace" in options else OWN_NEXT) if views.own_next else GOALS if views.goals else STEPS
+        found[f"views: {name}"] = Kind(cls, {"views": views} | options, columns)
+    return found
 
 
 KINDS = _kinds() | _fixed() | _views()
