@@ -152,7 +152,6 @@ RECORDS = "'columns' must be a dict of mindspore_replay.Column by name, or a lis
 ENTRIES = "must be a list or tuple with one entry for each column, but got "
 ANY_AXES = "must have shape [] or [n], but got "
 PAIRS = "'source' and 'indices' must have the shape [n], n at least 1, but got "
-RANGE = "'sample_range' must be (start, stop), each an int or None, but got "
 RATE = (
     "'samples_per_insert' must be positive, or the fewest and the most samples with 0 <= low <= high, high above 0 "
     "and low finite, but got "
@@ -209,29 +208,17 @@ CALLS: dict[str, dict[str, Exception]] = {
     "compressed": {"flush()": RuntimeError("'flush' needs a buffer made with storage=folder…", PYTHON)},
     "plain": {
         "insert(OBS)": TypeError("'exp' must be a list or tuple of 2 arrays, but got ndarray.", PYTHON),
-        "insert(iter(ROW))": TypeError("'exp' must be a list or tuple of 2 arrays, but got list_iterator.", PYTHON),
         "insert([OBS, ACT, ACT])": ValueError("'exp' must hold one array for each of the 2 columns, but got 3."),
         'insert({"obs": OBS, "act": ACT})': TypeError("'exp' can be a dict only of a buffer made with 'names'."),
         'insert([OBS.astype("complex64"), ACT.astype("float64")])':
             TypeError(DTYPES + "0: expected float32, but got complex64; column 1: expected int32, but got float64. …"),
         "insert([OBS, Tensor(7, ms.float32)])": TypeError(DTYPES + "1: expected int32, but got float32. …"),
-        "insert([OBS, [1.5]])": TypeError(DTYPES + "1: expected int32, but got float64. …", PYTHON),
-        "insert([[np.zeros(2, complex)], 7])": TypeError(DTYPES + "0: expected float32, but got complex128. …", PYTHON),
-        "insert([np.zeros((2, 2)), np.array([1, 2**31])])":
-            ValueError("column 1 is int32 and cannot hold 2147483648.", PYTHON),
-        "insert([[[0] * 2] * 2, (1, 2**31)])": ValueError("column 1 is int32 and cannot hold 2147483648.", PYTHON),
         "insert([[[1.0], [1.0, 2.0]], 7])": ValueError(
             "the lists of a column in 'exp' must have equal lengths. column 0: got [[1.0], [1.0, 2.0]].", PYTHON),
-        "insert([OBS, 1.5])": TypeError(DTYPES + "1: expected int32, but got the float 1.5. …"),
         "insert([OBS, 1j])": TypeError(DTYPES + "1: expected int32, but got the complex 1j. …", PYTHON),
-        "insert([OBS, None])": TypeError(DTYPES + "1: expected int32, but got object. …", PYTHON),
         "insert([OBS, 2**31])": ValueError("column 1 is int32 and cannot hold 2147483648."),
-        "insert([OBS[:1], ACT])": ValueError(LAYOUT + "0: expected (2,), but got (1,)."),
         "insert([OBS[None, :1], np.zeros(3, np.int32)])":
             ValueError(LAYOUT + "0: expected (1, 2), but got (1, 1); column 1: expected (1,), but got (3,)."),
-        "insert([OBS, ACT[None]])": ValueError(LAYOUT + "1: expected (), but got (1,)."),
-        "insert([1.0, 7])":
-            ValueError(LAYOUT + "0: expected (1, 2), but got (); column 1: expected (1,), but got ().", PYTHON),
         "add(WRONG)": TypeError(
             "'exp' must have dtypes that the columns hold. column 0: expected float32, but got complex64. Cast it "
             "yourself: call .astype(np.float32) on an array, .astype(ms.float32) on a Tensor."),
@@ -242,46 +229,34 @@ CALLS: dict[str, dict[str, Exception]] = {
         "sample(longest=True)": ValueError("'longest' and 'sample_packed' need " + NONE_NEED),
         "sample_packed()": ValueError("'longest' and 'sample_packed' need " + NONE_NEED, PYTHON),
         "sample(as_dict=True)": TypeError("'as_dict' needs a buffer made with 'names'."),
-        'sample("04")': TypeError("'sample_range' must be (start, stop), each an int or None, but got '04'."),
-        "sample((0,))": TypeError("'sample_range' must be (start, stop), each an int or None, but got (0,)."),
         "sample((0, 1, 2))": TypeError("'sample_range' must be (start, stop), each an int or None, but got (0, 1, 2)."),
         "sample((0.5, 2))": TypeError("'sample_range' must be (start, stop), each an int or None, but got (0.5, 2)."),
         "sample((2, 1))": RuntimeError(TOO_FEW + "4 stored" + WAIT, PYTHON),
         "get_item(4)": IndexError("'index' must be in [-4, 4), since 4 rows are stored, but got 4.", PYTHON),
         "get_item(-5)": IndexError("'index' must be in [-4, 4), since 4 rows are stored, but got -5.", PYTHON),
-        "get_item(2**63)": IndexError(IN_FOUR + "9223372036854775808.", PYTHON),
-        "get_item(2**64 - 1)": IndexError(IN_FOUR + "18446744073709551615.", PYTHON),
         "get_item(np.uint64(2**64 - 1))": IndexError(IN_FOUR + "18446744073709551615.", PYTHON),
         "get_item(0.0)": TypeError("'index' must be an int or hold ints, but got float64."),
-        "get_item(True)": TypeError("'index' must be an int or hold ints, but got bool."),
-        "get_item(None)": TypeError("'index' must be an int or hold ints, but got object."),
-        "rows()": RuntimeError("'rows' returns all capacity=8 rows, but got 4 " + UNTIL_FULL, PYTHON),
         "with_sample_size(0)": ValueError("'sample_size' must be in [1, 2147483647], but got 0.", PYTHON),
         "with_sample_size(2.0)": TypeError("'sample_size' must be an int, but got 2.0 (float).", PYTHON),
         '__setattr__("limiter", 5)': TypeError("'limiter' must be a RateLimiter or None, but got int.", PYTHON),
     },
     "plain, empty": {
         "get_item(0)": IndexError("'index' must be that of a stored row, and none is stored yet.", PYTHON),
-        "get_item(-1)": IndexError("'index' must be that of a stored row, and none is stored yet.", PYTHON),
         "rows()": RuntimeError("'rows' returns all capacity=8 rows, but got 0 " + UNTIL_FULL, PYTHON),
     },
     "named": {
-        "insert([OBS[:1], ACT])": ValueError(LAYOUT + "'obs': expected (2,), but got (1,)."),
         "insert(3)": TypeError("'exp' must be a list or tuple of 2 arrays, but got int."),
         'insert({"obs": OBS})': ValueError(MISSING + "['act'], unknown []."),
         'insert({"obs": OBS, "at": ACT})': ValueError(MISSING + "['act'], unknown ['at']."),
-        'insert({"obs": OBS, "act": ACT, 3: ACT})': ValueError(MISSING + "[], unknown ['3'].", PYTHON),
         "insert(ROW, 1.0)": TypeError("…one positional argument, the rows, but got 2: … insert(rows, priority=...)."),
         "insert(OBS, ACT)": TypeError("'insert' takes a row or a batch as one list or … got 2 arguments:…"),
         "insert(obs=OBS, act=ACT)": TypeError("'insert' takes a row or a … got columns by keyword, ['act', 'obs']:…"),
         "insert(ROW, done=True)": TypeError("'insert' takes priority, end, final, version, … got ['done']."),
         "insert(ROW, priority=1.0)": RuntimeError("'insert(priority=...)' " + BY_PRIORITY),
         "insert(ROW, end=True)": RuntimeError("'end' " + EPISODES),
-        "insert(ROW, end=np.array([False]))": RuntimeError("'end' " + EPISODES),
         "insert(ROW, final=True)": RuntimeError("'final' " + EPISODES),
         "insert(ROW, version=0)": RuntimeError("'insert(version=...)' " + WEIGHT),
         "insert(ROW, with_indices=True)": RuntimeError("'insert(with_indices=True)' " + WEIGHT),
-        "insert(WRONG, priority=1.0)": RuntimeError("'insert(priority=...)' " + BY_PRIORITY),
         "end_episodes()": RuntimeError("'end_episodes' " + EPISODES),
         "sample(32)": TypeError(
             "'sample' takes sample_range, as_dict, with_indices, longest by keyword, but got sample(32)" + OTHER_SIZE),
@@ -345,23 +320,15 @@ CALLS: dict[str, dict[str, Exception]] = {
     },
     "old clock": {"advance(2)": ValueError("'steps' must be in [0, 1], but got 2.", PYTHON)},
     "prioritized": {
-        "update_priorities(None, None)": TypeError("'indices' must hold ints, but got object.", PYTHON),
         "insert(ROW, priority=-1.0)": ValueError("a priority must be finite and at least 0, but got -1.0."),
-        "insert(ROW, priority=-1e-30)": ValueError(PRIORITY + "-1.0000000031710769e-30.", PYTHON),
-        "insert(ROW, priority=np.float32(-1))": ValueError(PRIORITY + "-1.0.", PYTHON),
-        "insert(ROW, priority=Tensor(-1.0))": ValueError(PRIORITY + "-1.0.", PYTHON),
         'insert(ROW, priority="x")': TypeError("a priority must be a number or hold numbers, but got str32."),
-        "insert(ROW, priority=True)": TypeError("a priority must be a number or hold numbers, but got bool."),
         "insert(ROW, priority=ONES)": ValueError(
             "the priorities must be one number for all rows or have shape [1], one for each, but got shape [2]."),
         "insert(ROW, priority=ONES[None])": ValueError("priorities must have shape [] or [n], but got [1, 2]."),
         "sample(32)": TypeError(OF_PRIORITIES + "sample(32)" + OTHER_SIZE),
         "sample(32, 0.4)": TypeError(OF_PRIORITIES + "sample(32, 0.4)" + OTHER_SIZE),
         "sample(0.4)": TypeError(OF_PRIORITIES + "sample(0.4).", CELL),
-        "sample(batch_size=32)": TypeError(OF_PRIORITIES + "sample(batch_size=32)" + OTHER_SIZE),
         'sample(beta="x")': TypeError("'beta' must be a number, but got 'x' (str)."),
-        "sample(beta=True)": TypeError("'beta' must be a number, but got True (bool)."),
-        "sample(beta=-0.5)": ValueError("'beta' must be in [0, 1], but got -0.5."),
         "sample(beta=nan)": ValueError("'beta' must be in [0, 1], but got nan."),
         "sample(beta=Tensor([0.5, 0.5]))": TypeError("'beta' must be one number, but got shape [2] of float32."),
         "sample(beta=np.array(2.0))": ValueError("'beta' must be in [0, 1], but got 2.0.", KERNEL),
@@ -385,20 +352,13 @@ CALLS: dict[str, dict[str, Exception]] = {
         "sample(32)": TypeError("…but got sample(32)" + OTHER_SIZE),
         "insert(ROW, end=1)": TypeError("'end' must be a bool or hold bools, but got int64."),
         "insert(ROW, final=0)": TypeError("'final' must be a bool or hold bools, but got int64."),
-        'insert(ROW, final="x")': TypeError("'final' must be a bool or hold bools, but got str32."),
-        "insert(ROW, final=None)": TypeError("'final' must be a bool or hold bools, but got object.", PYTHON),
         "insert(ROW, end=ONES > 0)":
             ValueError("'end' must have shape [1], one flag for each row, or [], but got shape [2]."),
         "insert(rows(3), end=True)": ValueError("'end' must have shape [3], one flag for each row, but got shape []."),
         "insert(rows(2), end=[True])": ValueError("'end' must have shape [2], one flag for … got shape [1].", PYTHON),
         "insert(rows(2), final=np.ones(3, bool))": ValueError("'final' must have shape [2], one flag … got shape [3]."),
-        "insert(rows(2), end=[[True], [False]])": ValueError("'end' " + ANY_AXES + "[2, 1].", PYTHON),
         "insert(rows(2), end=np.zeros(0, bool))": ValueError("'end' must have shape [] or [n], but got [0]: …", PYTHON),
-        "insert(rows(2), end=[0, 1])": TypeError("'end' must be a bool or hold bools, but got int64.", PYTHON),
-        "insert(rows(2), end=[0.0, 1.0])": TypeError("'end' must be a bool or hold bools, but got float64.", PYTHON),
-        "insert(rows(2), end=Tensor([1, 0]))": TypeError("'end' must be a bool or hold bools, but got int64."),
         "insert(ROW, end=ONES[None] > 0)": ValueError("'end' must have shape [] or [n], but got [1, 2]."),
-        "sample_packed()": ValueError("'longest' and 'sample_packed' need a column whose shape begins with …", PYTHON),
     },
     "sequence, empty": {
         "sample()": RuntimeError("a sample needs at least 1 … got 0 in the range to draw from, of 0 stored.…", KERNEL),
@@ -406,11 +366,8 @@ CALLS: dict[str, dict[str, Exception]] = {
     "elastic": {
         "sample(32)": TypeError("…but got sample(32)" + OTHER_SIZE),
         "set_window(9)": ValueError("'window' must be in [1, 8], but got 9."),
-        "set_window(0)": ValueError("'window' must be in [1, 8], but got 0."),
         "set_window(Tensor(-1))": ValueError("'window' must be in [1, 8], but got -1.", CELL),
         "set_window(2.0)": TypeError("'window' must be an int, but got 2.0 (float)."),
-        'set_window("4")': TypeError("'window' must be an int, but got '4' (str)."),
-        "set_window(True)": TypeError("'window' must be an int, but got True (bool)."),
         "set_window(Tensor(4.0))": TypeError("'window' must be an int or a Tensor … got a Tensor [] of float32.", CELL),
         "set_window(Tensor([4, 4]))": TypeError("'window' must be an int or a … got a Tensor [2] of int64.", CELL),
     },
@@ -434,7 +391,6 @@ CALLS: dict[str, dict[str, Exception]] = {
     },
     "reservoir": {
         "sample(32)": TypeError("…but got sample(32)" + OTHER_SIZE),
-        "delete([0])": RuntimeError("'delete' " + WEIGHT, PYTHON),
     },
     "reservoir, empty": {"sample()": RuntimeError(TOO_FEW + "0 stored" + WAIT, PYTHON)},
     "epochs": {"sample(32)": TypeError("…but got sample(32)" + OTHER_SIZE)},
@@ -447,9 +403,6 @@ CALLS: dict[str, dict[str, Exception]] = {
         "insert(rows(9))": RuntimeError(
             "there must be room for 9 rows, but got 4 free of capacity=8, since rows that were not sampled yet may "
             "not be evicted: sample first, pass a timeout to wait for room, or … when_full='evict'.", KERNEL),
-        "insert(rows(5))": RuntimeError(
-            "there must be room for 5 rows, but got 4 free of capacity=8, since rows that were not sampled yet may "
-            "not be evicted: sample first, pass a timeout to wait for room, or … when_full='evict'.", PYTHON),
         '__setattr__("limiter", None)': TypeError("'limiter' cannot be set, but got None: …", PYTHON),
     },
     "queue, empty": {
@@ -480,30 +433,17 @@ CALLS: dict[str, dict[str, Exception]] = {
             "column 'tokens' must hold the 4 items of all rows, or padded rows, [1, L], but got [2].", PYTHON),
         "insert(row(tokens=[FIVE] * 6, words=[TWO] * 6, logits=[FIVE_PAIRS] * 6, reward=SIX))": ValueError(
             "the rows of one call may have items=29 items in column 'tokens', but got 30…", PYTHON),
-        "insert(row(tokens=5))":
-            ValueError("rows must hold any number of items … column 'tokens': expected (n,), but got ().", PYTHON),
         "insert(row(tokens=[None, [1, 2]]))": ValueError(
             "the lists of a column in 'exp' must have equal lengths. column 'tokens': got [None, [1, 2]].", PYTHON),
         "insert(row(tokens=[[1], 5]))": ValueError(
             "the items of a column must have one shape. Column 'tokens': got ['()', 'no items'].", PYTHON),
-        'update([0, 1], {"tokens": [TWO, TWO, TWO]})': ValueError(
-            "'values' must hold a row of each column for each of 'indices', of column 'tokens' a list of 2, but got "
-            "a list of 3.", PYTHON),
         'update([0], {"tokens": TWO})': ValueError(
             "'values' must hold a row of each column for each of 'indices', of column 'tokens' a list of 1, but got "
             "one row.", PYTHON),
-        'update(0, {"tokens": [TWO]})': ValueError(
-            "'values' must hold a row of each column for each of 'indices', of column 'tokens' one row, but got a "
-            "list of 1.", PYTHON),
         'update([0, 1], {"tokens": [TWO, TWO[:1]]})': ValueError(
             "rows keep their lengths, but got 1 items of column 'tokens' for the row 1, which has 2. Insert another "
             "row.", PYTHON),
-        'update([0, 1], {"tokens": [TWO, np.zeros(9, np.int32)]})': ValueError(
-            "rows keep their lengths, but got 9 items of column 'tokens' for the row 1, which has 2. Insert another "
-            "row.", PYTHON),
         'update([0, 1], {"tokens": [TWO, None]})':
-            TypeError("'values' must have … column 'tokens': expected int32, but got object. …", PYTHON),
-        'update(0, {"tokens": None})':
             TypeError("'values' must have … column 'tokens': expected int32, but got object. …", PYTHON),
         'update(0, {"tokens": 5})':
             ValueError("rows must hold any number of items … column 'tokens': expected (n,), but got ().", PYTHON),
@@ -517,31 +457,19 @@ CALLS: dict[str, dict[str, Exception]] = {
             ValueError("the keys of 'values' must be some of the columns ['a.x', 'a.y'], but got ['a.z']."),
     },
     "mixture": {
-        'update(TWO, HANDLES, {"obs": rows(2)[0]})': ValueError("'source' must be in [0, 2), but got [1, 2].", KERNEL),
         'update([0, 2], [0, 1], {"act": [1, 2]})': ValueError("'source' must be in [0, 2), but got [0, 2].", PYTHON),
-        'update([0, -1], [0, 1], {"act": [1, 2]})': ValueError("'source' must be in [0, 2), but got [0, -1].", PYTHON),
-        'update([0, 1], [0, 1, 2], {"act": [1, 2]})': ValueError(PAIRS + "[2] and [3].", PYTHON),
         'update(0, 1, {"act": 1})': ValueError(PAIRS + "[] and [].", PYTHON),
         'update([0.0], [1], {"act": [1]})': TypeError("'source' must hold ints, but got float64.", PYTHON),
-        'update([0], [1.0], {"act": [1]})': TypeError("'indices' must hold ints, but got float64.", PYTHON),
-        'update(HANDLES, HANDLES * 1.0, {"act": HANDLES.astype("int32")})':
-            TypeError("'indices' must hold ints, but got float64."),
         'update([0, 1], [0, 1], {"at": [1, 2]})': ValueError(
             "For 'ReplayBuffer', the keys … must be some of the columns ['obs', 'act'], but got ['at'].", PYTHON),
         'update([0, 1], [0, 1], {"obs": np.zeros((2, 2), complex)})': TypeError(
             "For 'ReplayBuffer', 'values' must have dtypes that the columns hold. column 'obs': expected float32, but "
             "got complex128. …", PYTHON),
-        'update(HANDLES, HANDLES, {"obs": OBS[None]})': ValueError(
-            "For 'ReplayBuffer', 'values' must hold a row of each column for each of 'indices'. column 'obs': "
-            "expected (2, 2), but got (1, 2).", PYTHON),
         'update([0, 1], [0, 1], {"act": [1]})': ValueError(
             "For 'ReplayBuffer', 'values' must hold a row of each column for each of 'indices'. column 'act': "
             "expected (2,), but got (1,).", PYTHON),
-        "update_priorities([0, 2], [1, 1], 1.0)": ValueError("'source' must be in [0, 2), but got [0, 2].", PYTHON),
         "update_priorities([0, 1], [1, 1, 1], 1.0)": ValueError(PAIRS + "[2] and [3].", PYTHON),
-        "update_priorities([0.0], [1], 1.0)": TypeError("'source' must hold ints, but got float64.", PYTHON),
         "update_priorities(HANDLES * 1.0, HANDLES, ONES)": TypeError("'source' must hold ints, but got float64."),
-        "update_priorities(HANDLES, HANDLES + 0.5, ONES)": TypeError("'indices' must hold ints, but got float64."),
         "update_priorities([0, 1], [1, 1], [1.0, -1.0])": ValueError(PRIORITY + "-1.0.", PYTHON),
         "update_priorities([0, 1], [1, 1], [1.0, 2.0, 3.0])": ValueError(
             "the priorities must be one number … or have shape [2], one for each, but got shape [3].", PYTHON),
@@ -560,27 +488,18 @@ CONSTRUCTORS: dict[str, dict[str, Exception]] = {
     "plain": {
         "shapes=[], types=[]": ValueError("'shapes' must name at least one column, but got []."),
         "shapes=[(4, 0), ()]": ValueError("each axis of 'shapes[0]' must be positive, but got (4, 0)."),
-        "shapes=[(4,), (-1,)]": ValueError("each axis of 'shapes[1]' must be positive, but got (-1,)."),
         "shapes=[(4.0,), ()]": TypeError("'shapes[0]' must be a tuple of ints, but got (4.0,)."),
-        "shapes=[(True,), ()]": TypeError("'shapes[0]' must be a tuple of ints, but got (True,)."),
         'shapes="ab"': TypeError("'shapes' " + ENTRIES + "'ab' (str)."),
         "types=3": TypeError("'types' " + ENTRIES + "3 (int)."),
         'types=["float32"]': ValueError("'types' must have one entry for each of the 2 shapes, but got 1."),
-        'types=["float32"] * 3': ValueError("'types' must have one entry for each of the 2 shapes, but got 3."),
         "names=[]": ValueError("'names' must have one entry for each of the 2 shapes, but got 0."),
-        'names=["a", "b", "c"]': ValueError("'names' must have one entry for each of the 2 shapes, but got 3."),
         'names=["a", ""]': TypeError("each of 'names' must be a non-empty string, but got ''."),
-        'names=["a", 1]': TypeError("each of 'names' must be a non-empty string, but got 1."),
         'names=["a", "a"]': ValueError("'names' must differ from each other, but got ('a', 'a')."),
         'names=["a", "a.x"]': ValueError(
             "a column cannot hold other columns, but 'names' has ['a'] and names that go on after it with a dot."),
         'names="ab"': TypeError("'names' must be a list or tuple with one entry for each column, but got 'ab' (str)."),
-        'types=["float32", "complex64"]': TypeError("'types[1]' " + EACH_DTYPE + "'complex64'."),
-        'types=["float32", "string"]': TypeError("'types[1]' " + EACH_DTYPE + "'string'."),
-        'types=["float32", "int4"]': TypeError("'types[1]' " + EACH_DTYPE + "'int4'."),
         'types=["float32", ""]': TypeError("'types[1]' " + EACH_DTYPE + "''."),
         "seed=1.5": TypeError("'seed' must be an int or None, but got 1.5 (float)."),
-        "seed=True": TypeError("'seed' must be an int or None, but got True (bool)."),
         "seed=-1": ValueError("'seed' must be in [0, 2^64), but got -1."),
         "seed=2**64": ValueError("'seed' must be in [0, 2^64), but got 18446744073709551616."),
         'backend="cuda"': ValueError("'backend' must be one of 'auto', 'native', 'composite', but got 'cuda'.", CELL),
@@ -591,19 +510,12 @@ CONSTRUCTORS: dict[str, dict[str, Exception]] = {
             "column 0 is bfloat16, which MindSpore's operators neither scatter nor gather: the composite backend "
             "cannot store it. Use float16, or native on a CPU.", CELL),
         "capacity=0": ValueError("'capacity' must be in [1, 2147483647], but got 0."),
-        "capacity=-1": ValueError("'capacity' must be in [1, 2147483647], but got -1."),
         "capacity=1.0": TypeError("'capacity' must be an int, but got 1.0 (float)."),
-        'capacity="1"': TypeError("'capacity' must be an int, but got '1' (str)."),
-        "capacity=None": TypeError("'capacity' must be an int, but got None (NoneType)."),
         "capacity=True": TypeError("'capacity' must be an int, but got True (bool)."),
         "sample_size=0": ValueError("'sample_size' must be in [1, 2147483647], but got 0."),
-        "sample_size=2**31": ValueError("'sample_size' must be in [1, 2147483647], but got 2147483648."),
         "sample_size=1.0": TypeError("'sample_size' must be an int, but got 1.0 (float)."),
-        "sample_size=None": TypeError("'sample_size' must be an int, but got None (NoneType)."),
         "num_envs=0": ValueError("'num_envs' must be in [1, 2147483647], but got 0."),
-        "num_envs=2**31": ValueError("'num_envs' must be in [1, 2147483647], but got 2147483648."),
         'num_envs="1"': TypeError("'num_envs' must be an int, but got '1' (str)."),
-        "num_envs=True": TypeError("'num_envs' must be an int, but got True (bool)."),
         "sample_size=1_000_000, replace=False": ValueError(
             "'sample_size' must be at most 'capacity', but got sample_size=1000000 and capacity=8. The order of the "
             "arguments is (sample_size, capacity, shapes, types); give the sizes by name."),
@@ -617,7 +529,6 @@ CONSTRUCTORS: dict[str, dict[str, Exception]] = {
         "xyz=1": TypeError("there are unknown arguments: 'xyz'."),
         "storage=3": TypeError("'storage' must be None, 'device', 'host' or the path of a folder, but got 3…"),
         'storage=""': ValueError("'storage' must be None, 'device', 'host' or the path of a folder, but got ''…"),
-        "views=3": TypeError("'views' must be a list or tuple of views, but got 3."),
         "views=[3]": TypeError("'views' must hold views such as NStep, but got 3."),
     },
     "named": {
@@ -633,7 +544,6 @@ CONSTRUCTORS: dict[str, dict[str, Exception]] = {
         'columns={"x": Column((), "int32", late=1)}': TypeError("'columns.x.late' must be a bool, but got 1 (int)."),
         'columns={"x": Column((2,), "int32", compress=None)}':
             TypeError("'columns.x.compress' must be a bool, but got None (NoneType)."),
-        'columns={"": Column((), "int32")}': TypeError("each of 'names' must be a non-empty string, but got ''."),
         'columns=[Column((), "int32")], names=["x"]': ValueError(
             "'columns' says what 'shapes', 'types' and 'names' say: give either, not both."),
         "types=None": TypeError("'shapes' and 'types', or 'columns', are required: a dict of …"),
@@ -653,28 +563,19 @@ CONSTRUCTORS: dict[str, dict[str, Exception]] = {
     },
     "prioritized": {
         "alpha=1.5": ValueError("'alpha' must be in [0, 1], but got 1.5."),
-        "alpha=-0.1": ValueError("'alpha' must be in [0, 1], but got -0.1."),
         "alpha=nan": ValueError("'alpha' must be in [0, 1], but got nan."),
-        'alpha="0.6"': TypeError("'alpha' must be a number, but got '0.6' (str)."),
         "alpha=True": TypeError("'alpha' must be a number, but got True (bool)."),
-        "beta=1.01": ValueError("'beta' must be in [0, 1], but got 1.01."),
         "beta=-1": ValueError("'beta' must be in [0, 1], but got -1."),
         "beta=None": TypeError("'beta' must be a number, but got None (NoneType)."),
         "beta_steps=-1": ValueError("'beta_steps' must be in [0, 2147483647], but got -1."),
         "beta_steps=1.5": TypeError("'beta_steps' must be an int, but got 1.5 (float)."),
-        "epsilon=-1e-6": ValueError("'epsilon' must be in [0, 1e+30], but got -1e-06."),
         "epsilon=1e-40": ValueError("'epsilon' must be 0 or at least 1e-37, but got 1e-40."),
-        "epsilon=inf": ValueError("'epsilon' must be in [0, 1e+30], but got inf."),
         "epsilon=nan": ValueError("'epsilon' must be in [0, 1e+30], but got nan."),
         'normalize="max"': ValueError("'normalize' must be 'batch' or 'buffer', but got 'max'."),
         "initial_priority=0": ValueError("'initial_priority' must be in [1e-37, 3e+38], but got 0."),
-        "initial_priority=-1.0": ValueError("'initial_priority' must be in [1e-37, 3e+38], but got -1.0."),
-        "initial_priority=1e-40": ValueError("'initial_priority' must be in [1e-37, 3e+38], but got 1e-40."),
         "initial_priority=None": TypeError("'initial_priority' must be a number, but got None (NoneType)."),
         'default_priority="mean"':
             ValueError("'default_priority' must be 'largest' or 'largest_held', but got 'mean'."),
-        "replace=False": TypeError(UNKNOWN + "'replace' (leave it out: this class draws in one way)."),
-        "ordered=True": TypeError(UNKNOWN + "'ordered' (leave it out: only ReplayBuffer has it, and rows are …"),
     },
     "sequence": {
         'backend="composite"': ValueError("'sequence_length' " + KERNELS, CELL),
@@ -686,12 +587,8 @@ CONSTRUCTORS: dict[str, dict[str, Exception]] = {
         'priorities="yes"': TypeError(
             "'priorities' must be mindspore_replay.Priorities or None, but got 'yes': write Priorities(alpha=0.6, "
             "beta=0.4)."),
-        "sequence_length=9": ValueError(
-            "'capacity' must be at least 9, the rows that a sample reaches over in 1 environments, but got 8."),
         "burn_in=7": ValueError(
             "'capacity' must be at least 9, the rows that a sample reaches over in 1 environments, but got 8."),
-        "num_envs=5": ValueError(
-            "'capacity' must be at least 10, the rows that a sample reaches over in 5 environments, but got 8."),
         "sample_size=9, replace=False": ValueError(
             "'sample_size' must be at most 'capacity', but got sample_size=9 and capacity=8. The order of the "
             "arguments is (sample_size, capacity, shapes, types); give the sizes by name."),
@@ -707,17 +604,13 @@ CONSTRUCTORS: dict[str, dict[str, Exception]] = {
     },
     "elastic": {
         'backend="composite"': ValueError("'window' " + KERNELS, CELL),
-        "window=9": ValueError("'window' must be in [1, 8], but got 9."),
         "window=0": ValueError("'window' must be in [1, 8], but got 0."),
-        "window=1, replace=False": ValueError("'window' must be in [2, 8], but got 1."),
         "priorities=True": TypeError("'priorities' must be mindspore_replay.Priorities or None, but got True: write…"),
     },
     "episodes": {
         'backend="composite"': ValueError("'max_episode_length' " + KERNELS, CELL),
         "max_episode_length=0": ValueError("'max_episode_length' must be in [1, 2147483647], but got 0."),
         "max_episode_length=3.0": TypeError("'max_episode_length' must be an int, but got 3.0 (float)."),
-        "max_episode_length=9": ValueError(
-            "'capacity' must be at least 9, the rows that a sample reaches over in 1 environments, but got 8."),
         "num_envs=5": ValueError(
             "'capacity' must be at least 15, the rows that a sample reaches over in 5 environments, but got 8."),
         "views=[1]": TypeError("'views' must hold views such as NStep, but got 1."),
@@ -738,7 +631,6 @@ CONSTRUCTORS: dict[str, dict[str, Exception]] = {
             "without it."),
         "replace=True": TypeError(UNKNOWN + "'replace' (leave it out: this class draws in one way)."),
         "num_envs=9": ValueError("'capacity' must be at least num_envs=9, the rows of one … got 8."),
-        'num_envs=9, when_full="evict"': ValueError("'capacity' must be at least num_envs=9, the rows of one … got 8."),
         "num_envs=9, sequence_length=1":
             ValueError("'capacity' must be at least 9, the rows that a sample reaches over in 9 … got 8."),
     },
@@ -801,23 +693,16 @@ CONSTRUCTORS: dict[str, dict[str, Exception]] = {
         "views=[NStep(2, 0.5)], shapes=[(2,), (), (1,)]":
             ValueError("For 'NStep', the column 'terminated' must have shape ()."),
         "views=FrameStack(2)": TypeError("'views' must be a list or tuple of views, but got FrameStack(k=2)."),
-        'views=[FrameStack(2), "n-step"]': TypeError("'views' must hold views such as NStep, but got 'n-step'."),
-        "views=[FrameStack]": TypeError(
-            "'views' must hold views such as NStep, but got <class "
-            "'mindspore_replay.store.spec.frame_stack.FrameStack'>."),
         "views=[FrameStack(8)]": ValueError(
             "'capacity' must be at least 9, the rows that a sample reaches over in 1 environments, but got 8."),
         "views=[NStep(9, 0.5)]": ValueError(
             "'capacity' must be at least 9, the rows that a sample reaches over in 1 environments, but got 8."),
-        "views=[FrameStack(3), NStep(3, 0.5)], num_envs=3": ValueError(
-            "'capacity' must be at least 15, the rows that a sample reaches over in 3 environments, but got 8."),
         "views=[NStep(2, 0.5), NStep(3, 0.9)]": ValueError("there can be only one view NStep."),
         'views=[FrameStack(3, observation="reward"), NStep(2, 0.5)]': ValueError("NStep takes the column 'reward' …"),
     },
     "whole steps": {
         "views=[FrameStack(2)]": ValueError(BY_ROW),
         "views=[FrameStack(4), NStep(3, 0.9)]": ValueError(BY_ROW),
-        "views=[NStep(3, 0.9), FrameStack(4)]": ValueError(BY_ROW),
     },
     "steps with a discount": {
         "views=[NStep(2, 0.5)]": ValueError(
@@ -839,9 +724,6 @@ CONSTRUCTORS: dict[str, dict[str, Exception]] = {
         "views=[GOALS], shapes=[(2,), (3,), ()]": ValueError(
             "For 'HindsightRelabel', the columns 'achieved_goal' and 'desired_goal' must have one shape and dtype, "
             "but got (2,) of float32 and (3,) of float32."),
-        'views=[GOALS], types=["float32", "int32", "float32"]': ValueError(
-            "For 'HindsightRelabel', the columns 'achieved_goal' and 'desired_goal' must have one shape and dtype, "
-            "but got (2,) of float32 and (2,) of int32."),
         "views=[GOALS], shapes=[(2,), (2,), (1,)]":
             ValueError("For 'HindsightRelabel', the column 'reward' must have shape ()."),
         'views=[GOALS, HindsightRelabel("final", 0.5, np.subtract)]': ValueError("there can be only one view …"),
@@ -871,9 +753,6 @@ STATES: dict[str, dict[str, Exception]] = {
     "prioritized": {
         '{"weights": None}': ValueError(SCHEMA + "'weights': expected float64 (48,), but got nothing."),
         '{"weights": s["weights"] + 1}': ValueError(OF_ROWS + "…"),
-        '{"priorities": s["priorities"].astype("float64")}':
-            ValueError(SCHEMA + "'priorities': expected float32 (8,), but got float64 (8,)."),
-        '{"priorities": s["priorities"] * 50}': ValueError(OF_ROWS + "…"),
         '{"use_counts": ~s["use_counts"]}': ValueError(OF_ROWS + "the weight in slot 0 must be 0.0…"),
         '{"max_priority": np.float32(0.01)}': ValueError(OF_ROWS + "'max_priority' is 0.0…"),
         '{"counts": s["counts"] - 1}': ValueError(OF_ROWS + "'counts' is [-1, -1, -1, -1, -1]…"),
@@ -883,13 +762,11 @@ STATES: dict[str, dict[str, Exception]] = {
     "old policies": {
         '{"clock": np.array([7, 0, 7])}': ValueError(CLOCKS + "'clock' is [7, 0, 7], …"),
         '{"clock": np.array([7, 0, 0])}': ValueError(CLOCKS + "…to a newer one behind row 0."),
-        '{"insertion_clocks": np.array([7, 4, 6, 8, 7, 7, 0, 0])}': ValueError(CLOCKS + "'insertion_clocks' are not …"),
         '{"insertion_clocks": np.array([7, 4, 6, 5, 6, 7, 0, 0])}': ValueError(CLOCKS + "…one behind row 4."),
     },
     "plain": {
         '{"version": np.array(2)}': ValueError("'version' of 'state_dict' must be 1, but got 2."),
         '{"capacity": None}': ValueError("'capacity' of 'state_dict' must be 8, but got nothing."),
-        '{"capacity": np.array(7)}': ValueError("'capacity' of 'state_dict' must be 8, but got 7."),
         '{"head": None}': ValueError(SCHEMA + "'head': expected int32 (), but got nothing."),
         '{"tail": np.array(0)}': ValueError(SCHEMA + "unknown keys ['tail']."),
         '{"column.1": s["column.1"][:5]}': ValueError(SCHEMA + "'column.1': expected int32 (8,), but got int32 (5,)."),
@@ -897,25 +774,16 @@ STATES: dict[str, dict[str, Exception]] = {
             "'state_dict' must be that of a buffer with the same columns. 'column.0': expected float32 (8, 2), but "
             "got float64 (8, 2); 'count': expected int32 (), but got int64 ()."),
         '{"head": np.int32(3)}': ValueError(CURSORS + "head=3, count=4, inserted=4, base=0."),
-        '{"count": np.int32(7)}': ValueError(CURSORS + "head=0, count=7, inserted=4, base=0."),
-        '{"serials": np.array([4, 9])}': ValueError(CURSORS + "head=0, count=4, inserted=4, base=9."),
-        '{"serials": np.array([4, -1])}': ValueError(CURSORS + "head=0, count=4, inserted=4, base=-1."),
     },
     "elastic": {'{"window": np.array([0])}': ValueError("'window' must be in [1, 8], but got 0.")},
     "reservoir": {
         '{"head": np.int32(1)}': ValueError(RESERVOIR + "head=1, count=4, inserted=4, base=0."),
-        '{"count": np.int32(3)}': ValueError(RESERVOIR + "head=0, count=3, inserted=4, base=0."),
-        '{"serials": np.array([3, 0])}': ValueError(RESERVOIR + "head=0, count=4, inserted=3, base=0."),
     },
     "full reservoir": {
-        '{"row_serials": np.array([0, 0, 2, 3, 4, 5, 6, 7])}': ValueError(OWN_SLOT + "[0 0 2 3 4 5 6 7]."),
         '{"row_serials": np.array([0, 1, 2, 3, 4, 5, 6, 8])}': ValueError(OWN_SLOT + "[0 1 2 3 4 5 6 8]."),
-        '{"row_serials": np.array([1, 0, 2, 3, 4, 5, 6, 7])}': ValueError(OWN_SLOT + "[1 0 2 3 4 5 6 7]."),
     },
     "weighted reservoir": {
         '{"clock": np.array([0, 99, 0])}': ValueError(FOLLOW + "[0, 99] and [0, 0, 0, 0]."),
-        '{"clock": np.array([-5, 0, 0])}': ValueError(FOLLOW + "[-5, 0] and [0, 0, 0, 0]."),
-        '{"insertion_clocks": np.array([0, 0, 1, 0, 0, 0, 0, 0])}': ValueError(FOLLOW + "[0, 0] and [0, 0, 1, 0]."),
     },
     "epochs": {
         '{"epoch": s["epoch"] + np.array([0, 0, 9, 0, 0])}': ValueError(
@@ -923,8 +791,6 @@ STATES: dict[str, dict[str, Exception]] = {
             "0, 9, 0, 0]."),
     },
     "compressed": {
-        '{"column.obs": s["column.obs"][:, :1]}':
-            ValueError(SCHEMA + "'column.obs': expected float32 (8, 2), but got float32 (8, 1)."),
     },
     "mixture": {
         '{"source_1.count": np.int32(7)}':
@@ -936,8 +802,6 @@ STATES: dict[str, dict[str, Exception]] = {
     "limited": {
         '{"limiter.rule": np.array([nan, -1, 0, 0, 7])}':
             ValueError("For 'RateLimiter', " + COUNTS + "[nan, -1.0, 0.0, 0.0, 7.0] and [0, 0, 0, 0]."),
-        '{"limiter.counts": np.array([-5, 0, 0, 0])}':
-            ValueError("For 'RateLimiter', " + COUNTS + "[1.0, 1.0, 2.0, 9.0, 1.0] and [-5, 0, 0, 0]."),
         '{"limiter.counts": np.array([1, 0, 2, 0])}':
             ValueError("For 'RateLimiter', " + COUNTS + "[1.0, 1.0, 2.0, 9.0, 1.0] and [1, 0, 2, 0]."),
         '{"limiter.counts": None}': ValueError(SCHEMA + "'limiter.counts': expected int64 (4,), but got nothing."),
@@ -951,7 +815,6 @@ FUNCTIONS: dict[str, dict[str, Exception]] = {
     "NStep": {
         "NStep(0, 0.5)": ValueError("'n' must be in [1, 2147483647], but got 0."),
         "NStep(1.5, 0.5)": TypeError("'n' must be an int, but got 1.5 (float)."),
-        "NStep(2, 1.5)": ValueError("'gamma' must be in [0, 1], but got 1.5."),
         "NStep(2, nan)": ValueError("'gamma' must be in [0, 1], but got nan."),
         'NStep(2, "1")': TypeError("'gamma' must be a number, but got '1' (str)."),
     },
@@ -966,7 +829,6 @@ FUNCTIONS: dict[str, dict[str, Exception]] = {
         'HindsightRelabel("future", 1.5, np.subtract)': ValueError("'ratio' must be in [0, 1], but got 1.5."),
         'HindsightRelabel("future", "1", np.subtract)': TypeError("'ratio' must be a number, but got '1' (str)."),
         'HindsightRelabel("future", 0.5, 3)': TypeError("'reward_fn' must be a function or 'sparse', but got 3."),
-        'HindsightRelabel("future", 0.5, "dense")': TypeError("'reward_fn' must be a function or 'sparse', but got …"),
         'HindsightRelabel("future", 0.5, "sparse")': ValueError("'tolerance' is the … got reward_fn='sparse' and …"),
         'HindsightRelabel("future", 0.5, np.subtract, tolerance=0.1)': ValueError("'tolerance' is the distance of …"),
         'HindsightRelabel("future", 0.5, "sparse", tolerance=-0.1)': ValueError("'tolerance' must be in [0, 1e+30], …"),
@@ -977,15 +839,11 @@ FUNCTIONS: dict[str, dict[str, Exception]] = {
     },
     "RateLimiter": {
         "RateLimiter(0, 1, 1)": ValueError(RATE + "0."),
-        "RateLimiter((2, 1), 1, 1)": ValueError(RATE + "(2, 1)."),
         "RateLimiter(inf, 1, 1)": ValueError(RATE + "inf."),
-        "RateLimiter(nan, 1, 1)": ValueError(RATE + "nan."),
         "RateLimiter((1, 2, 3), 1, 1)": ValueError("'samples_per_insert' must be a number or two, but got (1, 2, 3)."),
         'RateLimiter("2", 1, 1)': TypeError("'samples_per_insert' must be a number, but got '2' (str)."),
-        "RateLimiter(True, 1, 1)": TypeError("'samples_per_insert' must be a number, but got True (bool)."),
         "RateLimiter(1, 0, 1)": ValueError("'min_size' must be in [1, 2147483647], but got 0."),
         "RateLimiter(1, 1.5, 1)": TypeError("'min_size' must be an int, but got 1.5 (float)."),
-        "RateLimiter(1, 1, 0.5)": ValueError("'error_buffer' must be finite and at least 1, but got 0.5."),
         "RateLimiter(1, 1, inf)": ValueError("'error_buffer' must be finite and at least 1, but got inf."),
         "RateLimiter(1, 1, None)": TypeError("'error_buffer' must be a number, but got None (NoneType)."),
         "RateLimiter(1, 1, 1, timeout=-1)": ValueError("'timeout' must be None or at least 0 seconds, but got -1."),
@@ -999,13 +857,9 @@ FUNCTIONS: dict[str, dict[str, Exception]] = {
         'MixedReplay([buffer("plain")], 4)': TypeError("each of 'parts' must be a pair (buffer, … got ReplayBuffer:…"),
         'MixedReplay([("a", 1.0)], 4)': TypeError("each of 'parts' must be a pair (buffer, … got ('a', 1.0)."),
         'MixedReplay([(buffer("plain"), "1")], 4)': TypeError("'ratios' must be a number, but got '1' (str)."),
-        'MixedReplay([(buffer("plain"), 0.0), (buffer("plain"), 1.0)], 4)':
-            ValueError("'ratios' must be in [1e-30, 1e+30], but got 0.0."),
         'MixedReplay([(buffer("plain"), nan)], 4)': ValueError("'ratios' must be in [1e-30, 1e+30], but got nan."),
         'MixedReplay([(buffer("plain"), 0.9), (buffer("plain"), 0.1)], 4)':
             ValueError("each source must get a row, but with ratios [0.9, 0.1] the sample_size=4 rows are [4, 0]."),
-        'MixedReplay([(buffer("named"), 1), (buffer("sequence"), 1)], 4)':
-            ValueError("the samples of all sources must have the columns of source 0, … got source 1:…"),
         'MixedReplay([(buffer("goals"), 1), (buffer("named"), 1)], 4)': ValueError(
             "the samples of all sources must have the columns of source 0, (('achieved_goal', (2,), 'float32'), "
             "('desired_goal', (2,), 'float32'), ('reward', (), 'float32')), but got source 1: (('obs', (2,), "
@@ -1022,14 +876,12 @@ FUNCTIONS: dict[str, dict[str, Exception]] = {
         "create_buffer(config(data_type=None))": ValueError(LACKS + "['data_type']; it has ['capacity', …"),
         'create_buffer(config(sample_size=None, thruput_controller={"sample_min_limit_ratio": 2}))':
             ValueError(LACKS + "['sample_size']; it has […"),
-        "create_buffer(config(sample_size=None))": ValueError(LACKS + "['sample_size']; it has ['capacity', …"),
         'create_buffer(config(type="sequence"))': ValueError(LACKS + "['sequence_length']; it has ['capacity', …"),
         'create_buffer(config(type="episode"))': ValueError(LACKS + "['max_episode_length']; it has ['capacity', …"),
         'create_buffer({"multi_buffer": True, "a": CONFIG, "b": config(sample_size=None)})': ValueError(
             "the configuration lacks ['sample_size']; it has ['capacity', 'data_shape', 'data_type', 'type']."),
         'create_buffer({"multi_type_replaybuffer": True, "policy": 3})':
             ValueError("several buffers need a mapping each, but got only ['policy']."),
-        'create_buffer({"actor": {"number": 1}, "replay_buffer": CONFIG})': ValueError(PART + "['replay_buffer']."),
         'create_buffer({"env": {}, "policy": {"cuda": False, "other": {"replay_buffer": CONFIG}}})':
             ValueError(PART + "['policy']['other']['replay_buffer']."),
         'create_buffer(config(params={"capacity": 3}))':
@@ -1040,7 +892,6 @@ FUNCTIONS: dict[str, dict[str, Exception]] = {
         'create_buffer(config(types=["int32"]))':
             ValueError("'types' and 'data_type' both give 'types': give one of them."),
         "create_buffer(config(number=2.0))": TypeError("'number' must be an int, but got 2.0 (float)."),
-        "create_buffer(config(number=True))": TypeError("'number' must be an int, but got True (bool)."),
         "create_buffer(config(number=0))": ValueError("'number' must be in [1, 2147483647], but got 0."),
         'create_buffer(config(type="unifrom"))': ValueError(
             "For 'get_buffer_cls', 'type' must be one of uniform, naive, deque, prioritized, priority, advanced, "
@@ -1054,7 +905,6 @@ FUNCTIONS: dict[str, dict[str, Exception]] = {
         "create_buffer(config(limiter=3))": TypeError("'limiter' must be a mapping, but got 3 (int)."),
         "create_buffer(config(capcity=1, sed=2))":
             ValueError(KEYS + "'capcity' (the nearest is 'capacity'); 'sed' (the nearest is 'seed')."),
-        "create_buffer(config(capcity=1))": ValueError(KEYS + "'capcity' (the nearest is 'capacity')."),
         'create_buffer(config(params={"capcity": 1}))': ValueError(KEYS + "'capcity' (the nearest is 'capacity')."),
         'create_buffer({"multi_type_replaybuffer": True, "policy": CONFIG, "value": config(capcity=1)})':
             ValueError("the configuration has unknown keys: 'capcity' (the nearest is 'capacity')."),
@@ -1174,11 +1024,8 @@ FUNCTIONS: dict[str, dict[str, Exception]] = {
     },
     "save": {
         'save(buffer("plain"), "file", progress="yes")': TypeError("'progress' must be a bool, but got 'yes' (str)."),
-        'save([], "file")': TypeError(OF_THEM + "list."),
-        'save({}, "file")': TypeError(OF_THEM + "dict."),
         'save(3, "file")': TypeError(OF_THEM + "int."),
         'save([3], "file")': TypeError(OF_THEM + "int."),
-        'save("ab", "file")': TypeError(OF_THEM + "str."),
         'save({1: buffer("plain")}, "file")': TypeError("the keys of 'buffer' must be strings, but got 1."),
         'save({"one": ONE, "other": ONE}, "file")': ValueError("'buffer' must contain each buffer once, but one …"),
         'save(buffer("plain"), "nowhere/buffer.safetensors")': FileNotFoundError(
