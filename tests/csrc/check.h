@@ -15,14 +15,6 @@ inline void Check(bool ok, const char *what, int line) {
 // How many times as many random steps to make as find the wrong kernels that were tried, with a margin of two.
 inline int times = 1;
 
-// The number of random steps of a test: fewer on the emulated device, where each takes a hundred times as long.
-inline int StepsOf(int all, [[maybe_unused]] int emulated) {
-#ifdef MINDSPORE_REPLAY_EMULATED
-  all = emulated;
-#endif
-  return all * times;
-}
-
 #define CHECK(condition) Check(static_cast<bool>(condition), #condition, __LINE__)
 
 #endif  // MINDSPORE_REPLAY_TESTS_CHECK_H_

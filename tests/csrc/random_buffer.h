@@ -176,7 +176,20 @@ class Buffer {
   using Shared = std::map<std::string, std::string>;  // inputs that are the state's own arrays
 
   int Run(const std::string &name, const Arguments &inputs, const Shared &shared = {}, int64_t first_column = 0) {
-    return Compared(name, &state, inputs, shared, first_column);
+    const int status = Compared(name, &state, inputs, shared, first_column);
+    if (kind_.row_state) CheckWeights();
+    return status;
+  }
+
+  // The tree fits its leaves, and removed rows have weight zero.
+  void CheckWeights() {
+    const double *leaves = state["weights"].as<double>();
+    CHECK(state["weights"].bytes == Doubles(FreshTree({leaves, leaves + capacity_})).bytes);
+    bool removed = true;
+    for (int64_t slot = 0; slot < capacity_; ++slot) {
+      removed = removed && (state["use_counts"].as<int32_t>()[slot] >= 0 || leaves[slot] == 0);
+    }
+    CHECK(removed);
   }
 
   states::Columns RandomSchema() {
