@@ -13,6 +13,7 @@ import mindspore_replay
 from mindspore_replay import MixedReplay, Prefetch, ReplayBuffer, ReplayQueue, attach, host
 from mindspore_replay.store.base import lengths
 from mindspore_replay.store.kernels import state
+from mindspore_replay.store.rows.store import Store
 from mindspore_replay.store.spec import spec
 
 pytestmark = pytest.mark.cpu_only("rows of any length need the kernels of the CPU")
@@ -60,61 +61,63 @@ def test_an_attached_process_cannot_ask_for_more_rows_than_there_are_items_for(t
     queue.close()
 
 
-def stuck(seed: int, n: int, longest: int, items: int) -> bool:
-    """Return True if rows of random lengths end in a queue in which both sides wait."""
-    random = np.random.default_rng(seed)
-    queue = host.ReplayQueue(n, 50, **flat([(None,)], ["int32"], max_length=longest, items=items, timeout=0.01))
+def is_stuck(seed: int, n: int, capacity: int, longest: int, items: int, late: bool, rows: int = 1) -> bool:
+    """Return True if rows of random lengths, whose late values come in any order, end in a queue that nobody may use.
+
+    All rows have the same length if `longest` is 0.
+    """
+    random, waiting = np.random.default_rng(seed), list[int]()
+    columns: dict[str, Any] = {"shapes": [(None,) if longest else (), ()], "types": ["int32"] * 2, "names": ["x", "y"]}
+    lengths = {"max_length": longest, "items": items} if longest else {}
+    timeout = 0 if late else 0.01  # one that waits must have a reserve
+    queue = host.ReplayQueue(n, capacity, **flat(**columns, **lengths, late=["y"] * late, timeout=timeout))
     for _ in range(200):
-        can_insert, can_sample = queue.limiter.can_insert(), queue.can_sample()
-        if not (can_insert or can_sample):
-            return True
-        if can_insert and (not can_sample or random.random() < 0.7):
-            queue.insert(tokens(random.choice([longest, random.integers(longest + 1)])))
-        else:
+        what = random.integers(3 if waiting else 2)
+        if what == 0 and queue.limiter.can_insert(rows):
+            x = tokens(random.choice([longest, random.integers(longest + 1)]))[0] if longest else np.arange(rows)
+            y = {} if late else {"y": 0}
+            handles = queue.insert({"x": x, **y}, with_indices=True)
+            waiting += np.atleast_1d(handles).tolist() if late else []
+        elif what == 1 and queue.can_sample():
             queue.sample()
+        elif what == 2:
+            queue.update(waiting.pop(int(random.integers(len(waiting)))), {"y": 1})
+        if not (waiting or queue.can_sample() or queue.limiter.can_insert(rows)):
+            return True
     return False
 
 
-SIZES = [(2, 8, 16), (4, 8, 35), (3, 5, 15), (1, 3, 3)]
+#: Rows of a sample, capacity, longest row, memory for items, whether a column is late, rows of an insertion.
+SIZES: list[tuple[Any, ...]] = [
+    (2, 50, 8, 16, False),
+    (4, 50, 8, 35, False),
+    (3, 50, 5, 15, False),
+    (1, 50, 3, 3, False),
+]
+LATE: list[tuple[Any, ...]] = [(2, 200, 4, 24, True), (3, 200, 5, 60, True), (4, 200, 4, 80, True)]
+LATE_PLACES: list[tuple[Any, ...]] = [(4, 8, 0, 0, True, 2), (4, 12, 0, 0, True, 5), (3, 9, 0, 0, True, 1)]
 
 
-@pytest.mark.parametrize(("n", "longest", "items"), SIZES)
-def test_insertions_and_samples_never_wait_for_each_other(n: int, longest: int, items: int):
-    assert not any(stuck(seed, n, longest, items) for seed in range(4))
+@pytest.mark.parametrize("sizes", [*SIZES, *LATE, *LATE_PLACES], ids=str)
+def test_insertions_and_samples_never_wait_for_each_other(sizes: tuple[Any, ...]):
+    assert not any(is_stuck(seed, *sizes) for seed in range(8))
 
 
 def test_without_a_reserve_they_would(monkeypatch: pytest.MonkeyPatch):
     for module in (lengths, spec):
         monkeypatch.setattr(module, "least_items", lambda rows, longest: rows * longest)
-    assert all(any(stuck(seed, *sizes) for seed in range(10)) for sizes in SIZES[:3])
+    assert all(any(is_stuck(seed, *sizes) for seed in range(40)) for sizes in SIZES[:3])
 
 
-def stuck_with_late_columns(seed: int, n: int, longest: int, items: int) -> tuple[bool, int]:
-    """Return True if late values in any order end in a queue that lets nobody go on; and how many rows went first."""
-    random, waiting, passed = np.random.default_rng(seed), [], 0
-    columns = {"shapes": [(None,), ()], "types": ["int32", "float32"], "names": ["tokens", "reward"]}
-    queue = host.ReplayQueue(n, 200, **flat(**columns, late=["reward"], max_length=longest, items=items))
-    for _ in range(200):
-        match random.integers(3):
-            case 0 if queue.limiter.can_insert():
-                waiting.append(int(queue.insert(tokens(random.integers(longest + 1)), with_indices=True)))
-            case 1 if waiting:
-                queue.update(waiting.pop(int(random.integers(len(waiting)))), {"reward": 1.0})
-            case 2 if queue.can_sample():
-                newest = int(queue.sample(with_indices=True)[0].max())
-                passed += bool(waiting) and newest > min(waiting)
-        if not (waiting or queue.can_sample() or queue.limiter.can_insert()):
-            return True, passed
-    return False, passed
+def test_if_rows_that_wait_were_passed_for_want_of_places_alone_they_would(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(state, "least_items", lambda *_: -1000)
+    assert any(is_stuck(seed, 3, 200, 5, 35, True) for seed in range(40))
 
 
-def test_late_values_in_any_order_leave_items(monkeypatch: pytest.MonkeyPatch):
-    for sizes in ((2, 4, 24), (3, 5, 60), (4, 4, 80)):
-        found = [stuck_with_late_columns(seed, *sizes) for seed in range(8)]
-        assert not any(is_stuck for is_stuck, _ in found)
-        assert sum(passed for _, passed in found) > 8
-    monkeypatch.setattr(state, "least_items", lambda *_: -1000)  # rows that wait are passed for want of places alone
-    assert any(stuck_with_late_columns(seed, 3, 5, 35)[0] for seed in range(40))
+@pytest.mark.parametrize("sizes", LATE_PLACES, ids=str)
+def test_if_rows_that_wait_were_always_passed_they_would(sizes: tuple[Any, ...], monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(Store, "deliverable", Store.eligible)
+    assert any(is_stuck(seed, *sizes) for seed in range(40))
 
 
 @pytest.mark.parametrize("module", MODULES)
@@ -193,3 +196,23 @@ def test_a_mixture_and_a_prefetch_wait_for_the_turn_of_rows():
         queue.update(0, {"reward": 0.25})
         assert next(iter(batches))[0].tolist() == [0]
         assert mixed.sample(as_dict=True)["token"].tolist() == [1, 9]
+
+
+def test_mixtures_update_rows_of_any_length():
+    """An invalid handle is skipped and counted, and touches nothing."""
+    columns: dict[str, Any] = {"shapes": [(None,)], "types": ["int32"], "names": ["x"], "max_length": 5, "items": 40}
+    sources = [
+        host.ReplayBuffer(1, 6, **flat(**columns, weighted=True)),
+        host.PrioritizedReplayBuffer(1, 6, **flat(**columns)),
+    ]
+    for i, source in enumerate(sources):
+        source.insert([[np.full(1 + k, 10 * i + k, np.int32) for k in range(3)]])
+    sources[1].delete([2])
+    mixed = host.MixedReplay([(source, 0.5) for source in sources], sample_size=2)
+    new = [np.full(n, 7, np.int32) for n in (1, 2, 3, 4)]
+    assert mixed.update([0, 1, 1, 0], [0, 1, 2, 9], {"x": new}) == 2
+    found = [[source.get_item(k)[1].tolist() for k in range(3)] for source in sources]
+    assert found == [[[7], [1, 1], [2, 2, 2]], [[10], [7, 7], [12, 12, 12]]]
+    with pytest.raises(ValueError, match="rows keep their lengths, but got 2 items of column 'x' for the row 0"):
+        mixed.update([0, 1], [1, 0], {"x": new[1:2] * 2})
+    assert sources[0].get_item(1)[1].tolist() == [1, 1]

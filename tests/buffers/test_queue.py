@@ -16,8 +16,7 @@ from faces import Compiled
 from flat import flat
 from mindspore import Tensor
 
-from mindspore_replay import FrameStack, MixedReplay, NStep, Prefetch, ReplayBuffer, ReplayQueue, attach, host
-from mindspore_replay.store.rows.store import Store
+from mindspore_replay import FrameStack, MixedReplay, NStep, Prefetch, ReplayBuffer, ReplayQueue, attach
 
 SCHEMA: dict[str, Any] = {"shapes": [(), (2,)], "types": ["int64", "float32"], "names": ["number", "pair"]}
 
@@ -315,28 +314,3 @@ def test_without_a_wait_prefetch_and_a_mixture_fail_as_the_queue_does():
         mixture.sample()
     queue.insert(rows(5, 1))
     assert [number for number in numbers(mixture.sample()) if number < 100] == [4, 5]
-
-
-def is_stuck(seed: int, sample_size: int, capacity: int, n: int) -> bool:
-    """Return True if rows whose late values arrive in any order end in a queue that lets nobody go on."""
-    random, waiting = np.random.default_rng(seed), []
-    columns = {"shapes": [(), ()], "types": ["int64", "float32"], "names": ["id", "reward"], "late": ["reward"]}
-    queue = host.ReplayQueue(sample_size, capacity, **flat(**columns, timeout=0))
-    for _ in range(150):
-        match random.integers(3):
-            case 0 if queue.limiter.can_insert(n):
-                waiting += queue.insert({"id": np.arange(n)}, with_indices=True).tolist()
-            case 1 if waiting:
-                queue.update(waiting.pop(int(random.integers(len(waiting)))), {"reward": 1.0})
-            case 2 if queue.can_sample():
-                queue.sample()
-        if not (waiting or queue.can_sample() or queue.limiter.can_insert(n)):
-            return True
-    return False
-
-
-@pytest.mark.parametrize("sizes", [(4, 8, 2), (4, 12, 5), (3, 9, 1)])
-def test_late_values_in_any_order_leave_a_way_on(sizes: tuple[int, int, int], monkeypatch: pytest.MonkeyPatch):
-    assert not any(is_stuck(seed, *sizes) for seed in range(40))
-    monkeypatch.setattr(Store, "deliverable", Store.eligible)  # rows that wait are always passed
-    assert any(is_stuck(seed, *sizes) for seed in range(40))

@@ -157,19 +157,6 @@ class Pair:
         self.compare(batch, handles, weights, "longest" if given.get("longest") else "padded")
         return batch  # type: ignore[no-any-return]
 
-    def sample_at(self, handle: int) -> dict[str, np.ndarray]:
-        """Return the sample that starts at a row, by name, from a uniform buffer that draws one row."""
-        position = handle - (self.twin.inserted - self.twin.size)
-        batch = plain(self.buffer.sample((position, position + 1), as_dict=True))
-        return {name: column[0] for name, column in batch.items()}
-
-    def is_drawn(self, handle: int) -> bool:
-        try:
-            self.sample_at(handle)
-        except RuntimeError:
-            return False
-        return True
-
     # Changes.
 
     def update_priorities(self, handles: Sequence[int], values: Any) -> int:

@@ -12,7 +12,6 @@ from flat import flat
 from mindspore_replay import (
     EpisodeReplayBuffer,
     FrameStack,
-    HindsightRelabel,
     NStep,
     PrioritizedReplayBuffer,
     ReplayBuffer,
@@ -221,18 +220,3 @@ def test_an_attached_process_and_a_checkpoint_move_ends(tmp_path: Path):
         each.check_valid()
         assert each.steps.asnumpy()[:6].tolist() == [0, 1, 0, 1, 0, 1]
         assert legal_handles(each) == [0, 2, 4]
-
-
-@pytest.mark.parametrize("strategy", ["future", "episode", "final"])
-def test_goals_are_of_the_episode_that_an_update_has_ended(strategy: Any):
-    names = ["achieved_goal", "desired_goal", "reward", "terminated"]
-    reward_fn = lambda achieved, desired: -np.float32(achieved != desired)  # noqa: E731
-    views = [HindsightRelabel(strategy, 1.0, reward_fn)]
-    buffer = ReplayBuffer(8, 16, [()] * 4, ["float32"] * 3 + ["bool"], names=names, views=views, seed=0)
-    for step in range(12):
-        buffer.insert([float(step), 99.0, 0.0, False], end=step == 11)
-    buffer.update([5], {"terminated": [True]})
-    for _ in range(20):
-        batch = buffer.sample(as_dict=True)
-        achieved, goal = (batch[name].asnumpy() for name in names[:2])
-        assert ((achieved <= 5) == (goal <= 5)).all()

@@ -1,16 +1,10 @@
 """Views: n-step returns, frame stacks and hindsight, alone and together, on single rows and on sequences."""
 
-import itertools
 from typing import Any
 
 import mindspore as ms
 import numpy as np
 import pytest
-from any_length import OWN_NEXT, STEPS
-from checks import assert_rows
-from model_rows import Views
-from pairs import Pair
-from twin_kinds import Kind
 
 from mindspore_replay import (
     EpisodeReplayBuffer,
@@ -20,90 +14,6 @@ from mindspore_replay import (
     ReplayBuffer,
     SequenceReplayBuffer,
 )
-
-
-def pair_of(
-    views: Views,
-    capacity: int,
-    draws: int = 1,
-    reward: Any = ((), "float32"),
-    cls: str = "ReplayBuffer",
-    **options: Any,
-) -> Pair:
-    """Return a buffer of steps with views and its twin."""
-    columns = {key: list(values) for key, values in (OWN_NEXT if views.own_next else STEPS).items()}
-    columns["shapes"][1], columns["types"][1] = reward
-    return Pair(Kind(cls, {"views": views} | options, columns), sample_size=draws, capacity=capacity)
-
-
-# N-step returns.
-
-KINDS = ["terminated", "truncated", "final", "deleted", "newest", "broken off"]
-
-
-def steps_taken(kind: str, j: int, n: int, own_next: bool) -> int:
-    """Return the steps of the return from a row on if an event is j rows later; 0 if the row is not drawn."""
-    if kind == "terminated" or (own_next and kind == "truncated"):  # that row is the last, and a transition
-        return min(n, j + 1)
-    if own_next:
-        return min(n, j + 1) if kind in ("newest", "broken off") else min(n, j)
-    # The next observation is in the next row: that row must exist, and may be final.
-    return min(n, max(j - 1, 0)) if kind == "deleted" else min(n, j)
-
-
-@pytest.mark.parametrize("own_next", [True, False], ids=["own_next", "next_row"])
-@pytest.mark.parametrize(
-    ("n", "reward"),
-    [*((n, ((), "float32")) for n in (1, 2, 3, 5)), (3, ((), "float64")), (2, ((2,), "float32"))],
-    ids=str,
-)
-def test_n_step_returns_in_closed_form(n: int, reward: Any, own_next: bool):
-    """Something happens at every distance from a row, anywhere in the ring."""
-    for gamma in (0.0, 0.5, 1.0):
-        views = Views(n, gamma, own_next=own_next)
-        pair = pair_of(views, 16, reward=reward)
-        for i, (kind, j) in enumerate(itertools.product(KINDS, range(n + 3))):
-            pair.reset()
-            for step in range(prefix := (5 * i + 3) % 15):  # an episode before it
-                pair.insert([step == prefix - 1])
-            check_return(pair, kind, j, before=i % 3)
-
-
-def check_return(pair: Pair, kind: str, j: int, before: int) -> None:
-    """Insert an episode with an event j rows after its row `before`, and check the sample of that row."""
-    n, gamma, own_next = pair.views.n, pair.views.gamma, pair.views.own_next
-    start = pair.twin.inserted + before
-    rows = [
-        pair.kind.row(pair.twin.inserted + i) | {"terminated": np.bool_(False), "truncated": np.bool_(False)}
-        for i in range(before + (j + 1 if kind in ("newest", "broken off") else n + 4))
-    ]
-    for i, row in enumerate(rows):
-        here = i == before + j
-        if here and kind in ("terminated", "truncated"):
-            row = rows[i] = row | {kind: np.bool_(True)}
-        ends = here and kind in ("terminated", "truncated")
-        pair.insert([ends], [here and kind == "final"], rows=[row])
-    if kind == "deleted":
-        assert pair.delete(start + j) == 1
-    if kind == "broken off":
-        pair.end_episodes()
-    k = steps_taken(kind, j, n, own_next)
-    assert pair.is_drawn(start) == (k > 0)
-    if k == 0:
-        return
-    got, chain = pair.sample_at(start), rows[before : before + k]
-    total = sum(gamma**i * row["reward"].astype(np.float64) for i, row in enumerate(chain))
-    assert_rows([got["reward"]], [np.asarray(total, chain[0]["reward"].dtype)])
-    ended = kind in ("terminated", "truncated") and k == j + 1
-    terminated = kind == "terminated" and ended
-    assert_rows([got["discount"]], [np.array(0 if terminated else gamma**k, np.float32)])
-    assert (bool(got["terminated"]), bool(got["truncated"])) == (terminated, ended and not terminated)
-    assert got["observation"].tolist() == chain[0]["observation"].tolist()
-    if own_next:
-        assert got["next_observation"].tolist() == chain[-1]["next_observation"].tolist()
-    else:
-        following = rows[before + k]["observation"]
-        assert got["next_observation"].tolist() == (following * 0 if ended else following).tolist()
 
 
 def test_n_step_returns_by_hand():
