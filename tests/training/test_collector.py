@@ -27,7 +27,7 @@ class Line(gym.Env):
     """Observes (episode, step) in nested spaces; episodes end after 2 to 4 steps, each second one by a time limit."""
 
     observation_space = spaces.Dict(
-        place=spaces.Box(-9, 99, (2,), np.float64), joints=spaces.Tuple((spaces.Discrete(99), spaces.MultiBinary(2)))
+        place=spaces.Box(-9, 99, (2,), np.float32), joints=spaces.Tuple((spaces.Discrete(99), spaces.MultiBinary(2)))
     )
     action_space = spaces.Dict(push=spaces.Discrete(3), turn=spaces.Box(-1, 1, (1,), np.float32))
 
@@ -35,7 +35,7 @@ class Line(gym.Env):
         self.episode = -1
 
     def observe(self):
-        place = np.array([self.episode, self.steps], np.float64)
+        place = np.array([self.episode, self.steps], np.float32)
         return {"place": place, "joints": (self.steps, np.array([self.steps % 2, 1], np.int8))}
 
     def reset(self, *, seed=None, options=None):
@@ -58,8 +58,7 @@ def act(observation):
 
 @pytest.fixture(params=[True, False], ids=["whole", "next_row"])
 def columns(request):
-    with pytest.warns(UserWarning, match=r"\['observation.place'.* are float64, and the columns float32"):
-        return columns_of(Line(), next_observation=request.param)
+    return columns_of(Line(), next_observation=request.param)
 
 
 def make(columns, num_envs):
@@ -123,9 +122,7 @@ def test_a_single_environment(columns):
 
 
 def test_a_buffer_without_episodes_has_no_rows_of_resets():
-    with pytest.warns(UserWarning, match="float64"):
-        columns = columns_of(Line())
-    buffer = host.ReplayBuffer(4, 200, **columns)
+    buffer = host.ReplayBuffer(4, 200, **columns_of(Line()))
     collector = Collector(SyncVectorEnv([Line] * 2), buffer, act)
     collector.collect(30)
     assert collector.steps == buffer.size() < 60
@@ -154,8 +151,7 @@ def test_an_evaluation_stores_nothing_and_short_episodes_do_not_count_more_often
 
 def test_random_actions_come_first_and_repeat_with_a_seed():
     def actions(seed):
-        with pytest.warns(UserWarning, match="float64"):
-            buffer = host.ReplayBuffer(1, 100, **columns_of(Line()))
+        buffer = host.ReplayBuffer(1, 100, **columns_of(Line()))
         Collector(Line(), buffer, lambda _: {"push": 1, "turn": np.zeros(1)}, random_steps=30, seed=seed).collect(40)
         return buffer.get_item(range(40), as_dict=True)["action"]
 
@@ -167,10 +163,9 @@ def test_random_actions_come_first_and_repeat_with_a_seed():
 
 
 def test_the_policy_fills_further_columns_and_rows_have_its_version():
-    names, shapes, types = ["observation", "action", "reward", "terminated", "value"], [(4,), (), (), (), ()], None
-    types = ["float32", "int32", "float32", "bool", "float32"]
-    buffer = ReplayBuffer(4, 100, shapes, types, names=names, weighted=True).advance(5)
     env = gym.make("CartPole-v1")
+    columns = columns_of(env, next_observation=False, further={"value": ((), "float32")})
+    buffer = ReplayBuffer(4, 100, **columns, weighted=True).advance(5)
     collector = Collector(env, buffer, lambda observation: (0, {"value": Tensor(observation[0])}), seed=0)
     collector.collect(2)
     collector.version = 3
@@ -328,12 +323,8 @@ def test_an_error_in_reset_loses_no_row_and_a_new_collector_begins_new_episodes(
 @pytest.mark.parametrize("number", [None, 2])
 def test_random_actions_have_no_further_columns(number):
     envs = Line() if number is None else SyncVectorEnv([Line] * number)
-    with pytest.warns(UserWarning, match="float64"):
-        columns = columns_of(envs, further={"log_prob": ((), "float32")})
-    buffer = host.ReplayBuffer(1, 20, **columns)
-    message = (
-        r"'random_steps' must be 0 if the policy fills further columns, as \['log_prob'\] of the buffer, but got 3: a"
-    )
+    buffer = host.ReplayBuffer(1, 20, **columns_of(envs, further={"log_prob": ((), "float32")}))
+    message = r"'random_steps' must be 0 if the policy fills further .*, as \['log_prob'\] of the buffer, but got 3: a"
     collector = Collector(envs, buffer, act, random_steps=3)
     for _ in range(2):
         with pytest.raises(ValueError, match=message):
@@ -378,9 +369,8 @@ class Remembers:
 def test_a_policy_with_a_memory_is_told_of_first_observations(mode):
     """The column counts from 1 in each episode, as `Line` counts its steps from 0; an evaluation begins anew."""
     envs = Line() if mode is None else SyncVectorEnv([Line] * 3, autoreset_mode=mode)
-    with pytest.warns(UserWarning, match="float64"):
-        columns = columns_of(envs, further={"seen": ((), "float32")})
-    buffer, policy = host.ReplayBuffer(1, 200, **columns), Remembers(1 if mode is None else 3)
+    buffer = host.ReplayBuffer(1, 200, **columns_of(envs, further={"seen": ((), "float32")}))
+    policy = Remembers(1 if mode is None else 3)
     collector = Collector(envs, buffer, policy)
     collector.collect(7)
     collector.load_state_dict(collector.state_dict())
@@ -411,9 +401,6 @@ def test_late_columns_are_left_for_later(buffer_class):
 def test_actors_collect_without_mindspore():
     code = """
 import sys
-import subprocess
-import sys
-
 import gymnasium as gym
 from mindspore_replay import Collector, columns_of, host
 envs = gym.make_vec("CartPole-v1", num_envs=2, vectorization_mode="sync")

@@ -153,14 +153,6 @@ def test_counters_move_in_compiled_graphs():
     assert values["invalid_handles"] == int(buffer.counts.asnumpy()[4])
 
 
-def test_several_buffers_by_name():
-    policy, value = prioritized(), ReplayBuffer(2, 8, [()], ["float32"], seed=0)
-    policy.insert(rows(3))
-    reading = ReplayMonitor({"policy": policy, "value": value}, Noted()).write()
-    assert (reading.values["policy/rows"], reading.values["value/rows"]) == (3, 0)
-    assert list(reading.histograms) == ["policy/age", "policy/staleness", "policy/priority"]
-
-
 def written(sink: Any) -> tuple[dict[str, float], dict[str, Any]]:
     """Write two readings of a buffer in use to a sink; return the last one."""
     buffer = prioritized()

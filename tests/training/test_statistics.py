@@ -149,21 +149,6 @@ def test_against_what_is_known_of_each_row(columns: dict[str, Any]):
     assert evicts_early == (columns is LENGTHS)
 
 
-def test_more_rows_than_are_looked_at_together():
-    rng = np.random.default_rng(0)
-    buffer = PrioritizedReplayBuffer(64, 150_000, [()], ["float32"], seed=0)
-    priorities = rng.exponential(1.0, 140_000).astype(np.float32)
-    buffer.insert(rows(140_000), priority=priorities)
-    buffer.sample()
-    values, histograms = statistics_of(buffer.state_dict())
-    np.testing.assert_allclose(values["priority_mean"], priorities.mean(dtype=np.float64), rtol=1e-9)
-    assert (values["priority_min"], values["priority_max"]) == (priorities.min(), priorities.max())
-    assert (values["eligible"], values["age_mean"], values["age_max"]) == (140_000, 69_999.5, 139_999)
-    np.testing.assert_allclose(values["use_count_mean"], 64 / 140_000)
-    assert histograms["age"].counts.tolist() == [4375] * 32
-    assert histograms["priority"].counts.tolist() == in_bins(histograms["priority"], priorities)
-
-
 @pytest.mark.parametrize(
     "priorities", [[0.0], [-0.0, 0.0, 1.0], [3.3e38, 1.0], [1e-30, 1e30], [3.0] * 40, [1.5e-45, 1.0]]
 )
