@@ -238,7 +238,7 @@ def start(ray: Any) -> None:
         begin = time.perf_counter()
         with ShardedReplay(config, num_shards=1) as replay:
             seconds = time.perf_counter() - begin
-            found.append((seconds, *ray.get(replay._links.all[0].actor.__ray_call__.remote(cost_of_process))))
+            found.append((seconds, *ray.get(replay._exchange.all[0].actor.__ray_call__.remote(cost_of_process))))
     seconds, cpu, memory, has_mindspore = (sorted(column)[2] for column in zip(*found[1:]))
     print(f"ready after {seconds:.2f} s, {cpu:.2f} s of processor time, {memory:.0f} MB, MindSpore: {has_mindspore}")
 

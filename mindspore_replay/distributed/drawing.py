@@ -10,8 +10,7 @@ from ..mindspore_api import share
 from ..store.kernels import library
 from ..store.spec.needs import too_few_rows
 from ..store.spec.spec import BufferSpec
-from .exchange import Exchange, joined
-from .links import Link
+from .exchange import Exchange, Link
 from .shard import Drawn, Report
 
 _NAME = "ShardedReplay"
@@ -21,7 +20,6 @@ class Piece(NamedTuple):
     """The rows of a batch that one shard delivers."""
 
     places: np.ndarray  # positions in the batch, ascending, int64 [n]
-    link: Link  # the shard
     answer: Drawn  # its rows, of which the first n are used
     share: float  # its expected share of the batch, among the shards that had any rows
 
@@ -78,8 +76,8 @@ class Batches:
         while left.size:
             self._check_enough(reports, 1 if any(len(piece.places) for piece in pieces) else plan.needed)
             asked = self._allocated(reports, left)
-            answers = self.exchange.draw({link: len(places) for link, places in asked.items()})
-            answers = {link: part for link, part in answers.items() if part.report.identity == reports[link].identity}
+            answers = self.exchange.ask({link: ("draw", len(places)) for link, places in asked.items()})
+            answers = {link: part for link, part in answers.items() if part.before.identity == reports[link].identity}
             again = not final and self._misses_rows(reports, {link: part.before for link, part in answers.items()})
             if not again:
                 pieces += self._pieces(reports, asked, answers)
@@ -113,7 +111,7 @@ class Batches:
 
     def _check_enough(self, reports: Mapping[Link, Report], needed: int) -> None:
         if not reports:
-            raise self.exchange.links.no_answer()
+            raise self.exchange.no_answer()
         if _eligible(reports) < needed:
             counts = self.plan, self._has_handles, _eligible(reports), sum(r.rows for r in reports.values())
             raise too_few_rows(_NAME, *counts, place=f" in the {len(reports)} shards that answer")
@@ -129,7 +127,7 @@ class Batches:
     ) -> list[Piece]:
         whole = sum(reports[link].total for link, part in answers.items() if part.before.total)
         return [
-            Piece(asked[link][: len(part.parts[0]) if part.parts else 0], link, part, reports[link].total / whole)
+            Piece(asked[link][: len(part.parts[0]) if part.parts else 0], part, reports[link].total / whole)
             for link, part in answers.items()
             if reports[link].total and part.before.total
         ]
@@ -146,10 +144,6 @@ class Batches:
             places = slice(rows[0], rows[-1] + 1) if len(rows) == rows[-1] - rows[0] + 1 else rows
             for target, part in zip(batch, answer.parts):
                 target[places] = part
-            if self._has_handles:
-                batch[0][places] = joined(
-                    piece.link.number, piece.link.lives.index(answer.report.identity), answer.parts[0]
-                )
             if self._weighs:
                 probabilities[places] = piece.probabilities()
         if self._weighs:

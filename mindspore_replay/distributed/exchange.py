@@ -1,47 +1,60 @@
-"""Messages between the learner and its shards: answers contain totals. Requests contain the learner's state."""
+"""Messages between the learner and its shards: requests bring the learner's state, and answers that of the shard."""
 
 import contextlib
+import logging
 import math
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from ..store.waits.limiter import RateLimiter
-from .links import Link, Links
-from .shard import Drawn, Report
+from .cluster import ray_module, session
+from .shard import LIVES, Report, shards_of
 
-_SERIAL_BITS, _LIFE_BITS, _SHARD_BITS = 40, 11, 12
-MOST_SHARDS = 1 << _SHARD_BITS
-LIVES = 1 << _LIFE_BITS
+logger = logging.getLogger("mindspore_replay.distributed")
+
+#: Seconds between two attempts to reach a shard whose process has died.
+_AGAIN = 0.2
 
 
-def joined(shard: int, life: int, handles: np.ndarray) -> np.ndarray:
-    """Convert handles of a shard's buffer to handles of the whole, int64 ``[n]``. Invalid ones stay as they are.
+class Link:
+    """A learner's view of a shard.
 
-    They are valid for one process of the shard, of which `life` counts the earlier ones.
+    Attributes:
+        number (int): Its number.
+        actor (ActorHandle): Its Ray actor, a `Shard`.
+        identity (int): That of its current process, 0 before the first.
+        counted (int): Rows inserted into the current process, as far as known.
+        allowed (float): Rows whose insertion into it was granted.
+        saved (int): The number of its last save, 0 without one.
+        report (Union[Report, None]): The latest report of the current process.
+        ping (Union[ObjectRef, None]): The request that it has not answered, ``None`` if it answers.
     """
-    place = ((shard << _LIFE_BITS) | (life % LIVES)) << _SERIAL_BITS
-    return np.where(handles < 0, handles, handles | place)
 
+    def __init__(self, number: int, actor: Any) -> None:
+        self.number, self.actor, self.identity, self.counted, self.allowed, self.saved = number, actor, 0, 0, 0.0, 0
+        self.report: Report | None = None
+        self.ping: object = None
+        self.is_dead, self.tried = False, 0.0
 
-def parted(handles: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Split handles into shard, life and handle in that process, int64 ``[n]``. The shard of invalid ones is -1."""
-    place = handles >> _SERIAL_BITS
-    shard = np.where(handles < 0, -1, place >> _LIFE_BITS)
-    return shard, place & (LIVES - 1), handles & ((1 << _SERIAL_BITS) - 1)
+    def next_identity(self) -> int:
+        """Return an identity for its next process: larger than any before, and one more by the bits in handles."""
+        return max(time.time_ns(), self.identity // LIVES + 1) * LIVES + (self.identity + 1) % LIVES
 
 
 class Exchange:
-    """Sends requests to shards, keeps the latest report of each, and grants what the limiter allows.
+    """Sends requests to shards with a timeout, keeps the latest report of each, and grants what the limiter allows.
 
     Args:
-        links (Links): The shards.
+        actors (Iterable[ActorHandle]): The shards.
+        timeout (float): Seconds to wait for an answer.
         limiter (Union[RateLimiter, None]): Counts rows and samples.
         beta (Union[float, None]): First exponent of importance weights, or ``None`` without priorities.
         initial_priority (float): Largest priority of shards without rows.
+        place (Union[ActorHandle, None]): What `claim` returned. Default: ``None``, for shards without a name.
 
     Attributes:
         samples (int): Batches drawn.
@@ -51,72 +64,258 @@ class Exchange:
         clock (int): The learner's clock.
         largest (float): Largest priority in any shard.
         outdated (bool): Whether rows of this process were inserted since all shards reported.
+        deaths (int): Processes of shards that died.
+        timeouts (int): Answers that were late.
     """
 
-    def __init__(self, links: Links, limiter: RateLimiter | None, beta: float | None, initial_priority: float) -> None:
-        self.links, self.limiter = links, limiter
+    def __init__(
+        self,
+        actors: Iterable[Any],
+        timeout: float,
+        limiter: RateLimiter | None,
+        beta: float | None,
+        initial_priority: float,
+        place: Any = None,
+    ) -> None:
+        self.all = [Link(i, actor) for i, actor in enumerate(actors)]
+        self.timeout, self.limiter, self._place = timeout, limiter, place
         self._first_beta = self.beta = beta
-        self.samples = self.sampled = self.inserted = self.invalid_handles = self.clock = 0
         self._first_largest = self.largest = initial_priority
-        self.outdated = self._takes_back = False
-        self._turn, self._saving = 0, threading.Lock()
-        links.learner_state = self.learner_state
+        self.samples = self.sampled = self.inserted = self.invalid_handles = self.clock = 0
+        self.deaths = self.timeouts = 0
+        self.outdated = self._closed = False
+        self._turns = list(self.all)
+        self._ray, self._session, self.lock, self._saving = ray_module(), session(), threading.RLock(), threading.Lock()
+
+    def check_open(self) -> None:
+        """Raise a RuntimeError if the shards were closed or Ray was shut down: a call would start a new cluster."""
+        if self._closed or session() is not self._session:
+            cause = "its shards were ended by close()" if self._closed else "Ray was shut down, and with it the shards"
+            raise RuntimeError(
+                f"For 'ShardedReplay', {cause}. Make a new one. With resume=True it continues from the last save() to "
+                "its folder."
+            )
+
+    def no_answer(self) -> RuntimeError:
+        """Return the error for a call that needs a shard while none answers."""
+        return RuntimeError(
+            f"For 'ShardedReplay', none of the {len(self.all)} shards answers. They are being restarted: try again "
+            "later."
+        )
+
+    def end(self, actors: Iterable[Any]) -> None:
+        """End these shards and the learner's reservation. A second call does nothing."""
+        closed, self._closed = self._closed, True
+        if not closed and session() is self._session:
+            for actor in [*actors, *([] if self._place is None else [self._place])]:
+                self._ray.kill(actor)
+
+    # The learner's state.
 
     def learner_state(self) -> dict[str, Any]:
         """Return the learner's state, from which a later learner resumes."""
         names = "samples", "sampled", "clock", "largest", "beta"
         state: dict[str, Any] = {name: getattr(self, name) for name in names}
-        state["saves"] = [link.saved for link in self.links.all]
+        state["saves"] = [link.saved for link in self.all]
         if self.limiter is not None:
             state["counts"] = self.limiter.arrays()["counts"].tolist()
-            state["counted"] = {str(link.identity): link.counted for link in self.links.all}
+            state["counted"] = {str(link.identity): link.counted for link in self.all}
         return state
 
     def resume(self, state: Mapping[str, Any]) -> None:
-        """Resume from the state of an earlier learner, and request reports from all shards."""
-        if state:
-            self.samples, self.sampled, self.beta = state["samples"], state["sampled"], state["beta"]
-            self.clock, self.largest = state["clock"], state["largest"]
-            if self.limiter is not None and "counts" in state:
-                self.limiter.load_arrays({**self.limiter.arrays(), "counts": np.array(state["counts"])})
-                for link in self.links.all:
-                    link.counted = state["counted"].get(str(link.identity), 0)
-        self.clock = max([self.clock, *(link.report.clock for link in self.links.all if link.report)])
-        self.reports()
+        """Resume from the state of an earlier learner, of whose processes of shards the links have the identity."""
+        self.samples, self.sampled, self.beta = state["samples"], state["sampled"], state["beta"]
+        self.clock, self.largest = state["clock"], state["largest"]
+        if self.limiter is not None and "counts" in state:
+            self.limiter.load_arrays({**self.limiter.arrays(), "counts": np.array(state["counts"])})
+            for link in self.all:
+                link.counted = state["counted"].get(str(link.identity), 0)
+
+    # Requests.
+
+    def alive(self) -> list[Link]:
+        """Return the shards that answer. Those that did not are checked first: they may answer again.
+
+        Raises:
+            RuntimeError: If they were closed.
+        """
+        self.check_open()
+        with self.lock:
+            for link in self.all:
+                if link.ping is not None and self._ray.wait([link.ping], timeout=0)[0]:
+                    self._look_after(link)
+            return [link for link in self.all if link.ping is None]
 
     def latest(self) -> dict[Link, Report]:
         """Return the latest report of each shard that answers."""
-        return {link: link.report for link in self.links.alive() if link.report is not None}
+        return {link: link.report for link in self.alive() if link.report is not None}
+
+    def ask(self, requests: Mapping[Link, Sequence[object]], *, wait: bool = False) -> dict[Link, Any]:
+        """Let shards call a method, each with arguments of its own. Return the results that arrive in time.
+
+        With `wait`, there is no limit. Any error that a shard raises is raised.
+        """
+        answers = self._answers(requests, wait)
+        return {link: result for link, (report, result) in answers.items() if self.note(link, report)}
+
+    def ask_all(self, method: str, *arguments: object, wait: bool = False) -> dict[Link, Any]:
+        """Ask all shards that answer for the same."""
+        return self.ask(dict.fromkeys(self.alive(), (method, *arguments)), wait=wait)
+
+    def _answers(self, requests: Mapping[Link, Sequence[object]], wait: bool) -> dict[Link, tuple[Report, Any]]:
+        self.check_open()
+        state, seconds = self.learner_state(), None if wait else self.timeout
+        asked = {link: link.identity for link in requests}
+        refs = {link.actor.answer.remote(state, *request): link for link, request in requests.items()}
+        ready, late = self._ray.wait(list(refs), num_returns=len(refs), timeout=seconds) if refs else ([], [])
+        self.check_open()  # another thread may have closed them
+        answers = {}
+        with self.lock:
+            for link in (refs[ref] for ref in late):
+                if asked[link] == link.identity and link.ping is None:
+                    self.timeouts += 1
+                    logger.warning("shard %d has not answered for %g s, the others continue", link.number, self.timeout)
+                    self._ping(link)
+            for ref in ready:
+                link = refs[ref]
+                try:
+                    answers[link] = self._ray.get(ref)
+                except self._ray.exceptions.RayTaskError as error:
+                    raise error.cause from None
+                except self._ray.exceptions.RayError as error:
+                    if asked[link] == link.identity:
+                        self._has_died(link, error)
+        return answers
+
+    def note(self, link: Link, report: Report) -> bool:
+        """Store a report, unless there is a later one, and count. Return False if another process sent it."""
+        with self.lock:
+            if report.identity != link.identity:
+                if not 0 < report.identity < link.identity:  # else it was sent before the process was replaced
+                    self._has_died(link, "its process was replaced")
+                return False
+            if link.report is None or report.number > link.report.number:
+                link.report = report
+                new, link.counted = report.inserted - link.counted, report.inserted
+                self.largest = max(self.largest, report.largest)
+                self.inserted += new
+                if new and self.limiter is not None:
+                    self.limiter.count_inserted(new)
+            return True
+
+    def start(self, link: Link, report: Report) -> None:
+        """Begin with a process of a shard, or go on with one that answers again."""
+        with self.lock:
+            if report.identity != link.identity:
+                if link.identity:
+                    self._count_death(link, "its process was replaced")
+                    nothing = "" if report.rows else ": it has no checkpoint"
+                    logger.warning("shard %d is there again, with %d rows%s", link.number, report.rows, nothing)
+                link.identity, link.counted, link.report = report.identity, 0, None
+            elif link.ping is not None:
+                logger.warning("shard %d answers again", link.number)
+            link.allowed, link.ping, link.is_dead = report.allowed, None, False
+            self.note(link, report)
+
+    def begin(self, settles: bool) -> None:
+        """Complete the saves if there is a folder, let the shards resume from them, and grant what may be inserted."""
+        if settles:
+            self._answers({link: ("settle", link.saved) for link in self.all}, wait=True)
+        requests = {link: ("resume", link.saved, link.next_identity()) for link in self.all}
+        for link, (report, _) in self._answers(requests, wait=True).items():
+            self.start(link, report)
+            self.clock = max(self.clock, report.clock)
+        self.reports()
+
+    def _has_died(self, link: Link, why: object) -> None:
+        self._count_death(link, why)
+        if link.ping is None:
+            self._ping(link)
+
+    def _count_death(self, link: Link, why: object) -> None:
+        if not link.is_dead:
+            link.is_dead = True
+            self.deaths += 1
+            logger.warning("shard %d has died, the others continue: %s", link.number, str(why).splitlines()[0])
+
+    def _ping(self, link: Link) -> None:
+        """Ask a shard whether it is there. A new process loads its last save."""
+        link.tried, resume = time.monotonic(), ("resume", link.saved, link.next_identity())
+        link.ping = link.actor.answer.remote(self.learner_state(), *resume)
+
+    def _look_after(self, link: Link) -> None:
+        """Take the answer of a shard that did not answer before."""
+        try:
+            self.start(link, self._ray.get(link.ping)[0])
+            return
+        except self._ray.exceptions.RayTaskError as error:
+            logger.warning("shard %d cannot load its last save: %s", link.number, error.cause)
+            link.saved = 0
+        except self._ray.exceptions.RayError as error:
+            self._count_death(link, error)
+        if time.monotonic() - link.tried > _AGAIN:
+            self._ping(link)
+
+    # Requests to all.
 
     def reports(self) -> dict[Link, Report]:
-        """Request a report from each shard, take back grants if others need them, and grant what may be inserted."""
-        with self.links.lock:
-            self.outdated, takes_back, self._takes_back = False, self._takes_back, False
-            for link, report in self._ask_all("report", self.learner_state(), takes_back).items():
-                if takes_back:  # no grant is on its way: the lock is held
-                    link.allowed = report.allowed
-            self.regulate()
+        """Request a report from each shard, and grant what may be inserted."""
+        with self.lock:
+            self.outdated = False
+            self.ask_all("report")
+            if not self.regulate():
+                self.ask_all("take_back")
+                for link, report in self.latest().items():
+                    link.allowed = report.allowed  # no grant is on its way: the lock is held
+                self.regulate()
             return self.latest()
+
+    def regulate(self) -> bool:
+        """Grant rows that the limiter allows: to shards whose writers wait, each in turn, then to all alike.
+
+        Return False if a shard waits for rows that others have not used, which should be taken back.
+        """
+        with self.lock:
+            reports = self.latest()
+            waiting = max([1, *(report.wanted for report in reports.values())])
+            room = math.inf if self.limiter is None else self.limiter.allowance(waiting)
+            unused = sum(link.allowed - link.counted for link in reports)
+            if math.isfinite(room):
+                if math.isinf(unused):  # there was no limit until now
+                    return False
+                room = max(room - unused, 0)
+            turns = [link for link in self._turns if link in reports]
+            for link in turns:
+                lacking = max(reports[link].inserted + reports[link].wanted - link.allowed, 0)
+                if reports[link].wanted and lacking > room:  # the rest is for it, and it comes first next time
+                    return unused == 0
+                if reports[link].wanted:
+                    self._turns.remove(link)
+                    self._turns.append(link)
+                self._grant(link, lacking)
+                room -= lacking
+            for i, link in enumerate(turns):
+                self._grant(link, room // len(turns) + (i < room % len(turns)) if math.isfinite(room) else room)
+            return True
+
+    def _grant(self, link: Link, rows: float) -> None:
+        if rows and math.isfinite(link.allowed):
+            link.actor.grant.remote(rows)
+            link.allowed += rows
+
+    def blocked(self) -> set[int]:
+        """Return the shards whose next rows the limiter holds back, though others have none to spare."""
+        return {link.number for link, told in self.latest().items() if told.inserted + told.wanted > link.allowed}
 
     def advance(self, steps: int) -> None:
         """Advance the clock. A shard that does not answer gets it with the next request."""
         self.clock += steps
-        self._ask_all("report", self.learner_state())
+        self.ask_all("report")
 
     def reset(self) -> None:
         """Remove all rows of the shards that answer, and reset clock, beta and largest priority."""
         self.clock, self.largest, self.beta = 0, self._first_largest, self._first_beta
-        self._ask_all("reset")
-
-    def _ask_all(self, method: str, *arguments: object) -> dict[Link, Report]:
-        answers = self.links.ask(method, dict.fromkeys(self.links.alive(), arguments))
-        return {link: report for link, report in answers.items() if self.note(link, report)}
-
-    def draw(self, rows: Mapping[Link, int]) -> dict[Link, Drawn]:
-        """Draw rows from each shard, possibly 0, in one round trip that also returns their reports."""
-        state = self.learner_state()
-        answers = self.links.ask("draw", {link: (n, state) for link, n in rows.items()})
-        return {link: part for link, part in answers.items() if self.note(link, part.report)}
+        self.ask_all("reset")
 
     def save(self, links: Sequence[Link]) -> None:
         """Let these shards write their files as one save. Files of the last save stay until all have written.
@@ -126,88 +325,35 @@ class Exchange:
         with self._saving:
             while links:
                 number = time.time_ns()  # no two saves have the same number
-                saves = [number if link in links else link.saved for link in self.links.all]
-                state = {**self.learner_state(), "saves": saves}
+                saves = [number if link in links else link.saved for link in self.all]
                 try:
-                    done = list(self.links.ask("stage", dict.fromkeys(links, (state,)), wait=True))
+                    done = list(self.ask(dict.fromkeys(links, ("stage", saves)), wait=True))
                 except Exception:
                     with contextlib.suppress(OSError, RuntimeError):  # remove what others have written
-                        self.links.ask("settle", {link: (link.saved,) for link in links}, wait=True)
+                        self.ask({link: ("settle", link.saved) for link in links}, wait=True)
                     raise
                 if len(done) == len(links):
                     for link in links:
                         link.saved = number
-                    self.links.ask("settle", dict.fromkeys(links, (number,)), wait=True)
+                    self.ask(dict.fromkeys(links, ("settle", number)), wait=True)
                     return
                 links = done
-        raise self.links.no_answer()
+        raise self.no_answer()
 
     def call(self, method: str, handles: np.ndarray, arguments: Sequence[object] = ()) -> list[tuple[np.ndarray, Any]]:
         """Call a method of the buffers that store the rows, with handles ``[n]`` and arrays, or lists or dicts of them.
 
         Return, for each shard that answers, positions in `handles`, and the result for them.
         """
-        shard, life, local = parted(handles)
-        calls, places = {}, {}
-        for link in self.links.alive():
-            last = len(link.lives) - 1
-            rows = np.flatnonzero((shard == link.number) & (life == last % LIVES))
-            if rows.size:
-                mine = [_rows_of(argument, rows) for argument in arguments]
-                calls[link], places[link] = (link.lives[last], method, local[rows], *mine), rows
-        answers = self.links.ask("call", calls)
-        for link, (report, _) in answers.items():
-            self.note(link, report)
-        return [(places[link], result) for link, (_, result) in answers.items() if result is not None]
-
-    def note(self, link: Link, report: Report) -> bool:
-        """Add the changes of a report to the counts. Return False if the report is of another process."""
-        with self.links.lock:
-            if not self.links.accept(link, report):
-                return False
-            assert link.report is not None
-            new, link.counted = link.report.inserted - link.counted, link.report.inserted
-            self.largest = max(self.largest, link.report.largest)
-            self.inserted += new
-            if new and self.limiter is not None:
-                self.limiter.count_inserted(new)
-            return True
-
-    def regulate(self) -> None:
-        """Grant rows that the limiter allows: to shards whose writers wait, each in turn, then to all alike."""
-        with self.links.lock:
-            reports = self.latest()
-            links, n = list(reports), max(len(reports), 1)
-            waiting = max([1, *(report.wanted for report in reports.values())])
-            room = math.inf if self.limiter is None else self.limiter.allowance(waiting)
-            granted = sum(link.allowed - link.counted for link in links)
-            if math.isfinite(room):
-                if math.isinf(granted):  # there was no limit until now
-                    self._takes_back = True
-                    self.reports()
-                    return
-                room = max(room - granted, 0)
-            first = self._turn % n
-            for i, link in enumerate(links[first:] + links[:first]):
-                lacking = max(reports[link].inserted + reports[link].wanted - link.allowed, 0)
-                if reports[link].wanted and lacking > room:  # the rest is for it, and it comes first next time
-                    self._turn, self._takes_back = first + i, granted > 0
-                    return
-                self._grant(link, lacking)
-                room -= lacking
-            self._turn = first + 1
-            for i, link in enumerate(links[first:] + links[:first]):
-                self._grant(link, room // n + (i < room % n) if math.isfinite(room) else room)
-
-    def _grant(self, link: Link, rows: float) -> None:
-        if rows and math.isfinite(link.allowed):
-            link.actor.grant.remote(rows)
-            link.allowed += rows
-
-    def blocked(self) -> set[int]:
-        """Return the shards whose next rows the limiter holds back, though they may have what others do not use."""
-        reports = {} if self._takes_back else self.latest()
-        return {link.number for link, told in reports.items() if told.inserted + told.wanted > link.allowed}
+        shards = shards_of(handles)
+        places = {link: rows for link in self.alive() if (rows := np.flatnonzero(shards == link.number)).size}
+        answers = self.ask(
+            {
+                link: ("call", method, handles[rows], *(_rows_of(argument, rows) for argument in arguments))
+                for link, rows in places.items()
+            }
+        )
+        return [(places[link], result) for link, result in answers.items()]
 
 
 def _rows_of(arrays: object, rows: np.ndarray) -> object:

@@ -18,8 +18,7 @@ from ..store.rows.inputs import NewRows, as_handles_for, as_priorities, as_value
 from ..store.spec.spec import BufferSpec
 from .configuration import most_starts
 from .drawing import Batches
-from .exchange import Exchange
-from .links import Link
+from .exchange import Exchange, Link
 from .shard import Report
 from .writer import InsertionFront, ShardWriter, bits
 
@@ -50,13 +49,13 @@ class OwnWriters:
 
     def make(self, shard: int) -> ShardWriter:
         """Make a writer that begins with this shard."""
-        return ShardWriter([link.actor for link in self.exchange.links.all], shard, *self._settings)
+        return ShardWriter([link.actor for link in self.exchange.all], shard, *self._settings)
 
     def insert(self, new: NewRows) -> None:
         """Insert into one shard until a batch is sent, then into the next."""
         with self._inserting:
             if not self._each:
-                self._each = [self.make(link.number) for link in self.exchange.links.all]
+                self._each = [self.make(link.number) for link in self.exchange.all]
             if self._next < 0 or not self._each[self._next].collected:
                 self._next = (self._next + 1) % len(self._each)
             self._each[self._next].collect(new)
@@ -72,7 +71,7 @@ class OwnWriters:
         It does not wait for rows that the limiter holds back, or whose shard does not answer.
         """
         exchange = self.exchange
-        exchange.links.check_open()
+        exchange.check_open()
         going = {writer: writer.inserted + writer.lost + writer.on_their_way for writer in list(self.busy)}
         exchange.outdated |= bool(going)
         while going := {writer: rows for writer, rows in going.items() if not writer.has_landed(rows, _POLL)}:
@@ -132,7 +131,7 @@ class ShardCalls(BaseCalls):
 
     def rows_to_wait_for(self) -> int:
         """Return the number of eligible rows from which on `can_sample` is true."""
-        spec, shards = self.spec, len(self.exchange.links.all)
+        spec, shards = self.spec, len(self.exchange.all)
         return min(spec.options.rows_to_wait_for, most_starts(spec, spec.capacity, shards))
 
     def clock(self) -> int:
@@ -196,8 +195,7 @@ class ShardCalls(BaseCalls):
     def check(self) -> None:
         """Raise a ValueError if the state of a shard that answers is inconsistent."""
         self.writers.land()
-        links = self.exchange.links
-        links.ask("check_valid", dict.fromkeys(links.alive(), ()))
+        self.exchange.ask_all("check_valid")
 
 
 class ShardFront(InsertionFront, LimitedFront):
@@ -212,7 +210,7 @@ class ShardFront(InsertionFront, LimitedFront):
 
     def __init__(self, calls: ShardCalls, spec: BufferSpec) -> None:
         LimitedFront.__init__(self, calls, spec, contextlib.nullcontext(), share, share)
-        InsertionFront.__init__(self, spec, calls.exchange.links.check_open, calls.writers.insert, calls.clock)
+        InsertionFront.__init__(self, spec, calls.exchange.check_open, calls.writers.insert, calls.clock)
         self.ready_to_read, self.owner_of_limiter = self.ready, calls.exchange
 
     @property

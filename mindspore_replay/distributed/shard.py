@@ -5,9 +5,7 @@ import functools
 import itertools
 import math
 import os
-import secrets
 import threading
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,11 +21,21 @@ from ..store.kernels.tree import levels
 from ..store.spec.spec import BufferSpec
 from ..training.statistics import Statistics, statistics_of
 
+#: Bits of a handle, the lowest first: the row's serial number in its process, that of the process in its shard, the shard.
+_SERIAL_BITS, _LIFE_BITS, _SHARD_BITS = 40, 11, 12
+_SERIALS = (1 << _SERIAL_BITS) - 1
+MOST_SHARDS, LIVES = 1 << _SHARD_BITS, 1 << _LIFE_BITS
+
+
+def shards_of(handles: np.ndarray) -> np.ndarray:
+    """Return the numbers of the shards that store rows, negative for handles that are negative. Int64 ``[n]``."""
+    return handles >> (_SERIAL_BITS + _LIFE_BITS)
+
 
 class Report(NamedTuple):
     """State of a shard."""
 
-    identity: int  # of the shard's process
+    identity: int  # of the shard's process, 0 before a learner has begun with it; later processes have larger ones
     number: int  # earlier reports of this process
     total: float  # sum of the weights of all rows; without weights their number
     least: float  # smallest weight of a row that can be drawn, infinite if there is none
@@ -43,8 +51,9 @@ class Report(NamedTuple):
 class Begun(NamedTuple):
     """The answer of a shard to a learner that begins."""
 
+    identity: int  # of the process, 0 if no learner has begun with it
     nbytes: int  # of the rows
-    learner_state: dict[str, Any]  # the last that a learner stored in this process, empty if there is none
+    learner_state: dict[str, Any]  # the last that a learner sent to this process, empty if there is none
     saves: list[dict[str, Any]]  # the state of the learner in each save of which this shard has a file
     folder: str  # of a save that was completed, empty if there is none
 
@@ -53,7 +62,6 @@ class Drawn(NamedTuple):
     """Rows that a shard drew."""
 
     before: Report  # state before the draw
-    report: Report  # state after it
     weights: np.ndarray | None  # of each row, float64 [n]
     parts: list[np.ndarray]  # outputs of the buffer's `sample`, each [n, ...], empty without rows
 
@@ -74,20 +82,30 @@ class Shard:
     """
 
     def __init__(self, spec: BufferSpec, folder: str | None, number: int = 0) -> None:
-        self.identity = secrets.randbits(62)
+        self.identity, self._number = 0, number
         self._spec, self._description = spec, spec.to_json()
         self._folder, self._file = None if folder is None else Path(folder), f"shard_{number}.safetensors"
         self._prioritized, self._weighted, self._has_handles = spec.prioritized, spec.weighted, spec.has_handles
         self._learner_state: dict[str, Any] = {}
-        self._numbers, self._resumed = itertools.count(), False
-        self._inserted = self._begun = self._wanted = 0
-        self._allowed, self._changed = 0.0, threading.Condition()
+        self._numbers, self._inserted, self._wanted, self._allowed = itertools.count(), 0, 0, 0.0
 
     @functools.cached_property
     def rows(self) -> LocalBuffer:
         """The buffer. It is made when it is first used, so that an error is that of a call."""
         make: type[LocalBuffer] = getattr(host, str(self._spec.public_class))
         return make(capacity=self._spec.capacity, seed=self._spec.seed, **self._spec.arguments())
+
+    @functools.cached_property
+    def _granted(self) -> threading.Condition:
+        """Holds the lock of the rows, and is notified of grants."""
+        lock: Any = self.rows.lock
+        return threading.Condition(lock)
+
+    def answer(self, learner_state: dict[str, Any], method: str, *arguments: Any) -> tuple[Report, Any]:
+        """Learn the learner's state, call a method, and return the shard's state after it, and the result."""
+        self.learn(learner_state)
+        result = getattr(self, method)(*arguments)
+        return self.report(), result
 
     def begin(self, expected: dict[str, Any], resume: bool) -> Begun:
         """Answer a learner that begins.
@@ -107,52 +125,49 @@ class Shard:
                 with open_source(path) as source:
                     saves.append(source.header.note)
             except ValueError:
-                if resume and not self._resumed:
+                if resume and not self.identity:
                     raise
         whole = next((str(folder) for folder in folders if not folder.suffix and any(folder.glob("shard_*"))), "")
-        return Begun(self.rows.nbytes, self._learner_state, saves, whole)
+        return Begun(self.identity, self.rows.nbytes, self._learner_state, saves, whole)
 
     def _saves(self) -> list[Path]:
         """Return the folders of saves, whole or not."""
         found = [] if self._folder is None else self._folder.glob("save_*")
         return [path for path in found if path.stem.removeprefix("save_").isdecimal()]
 
-    def resume(self, number: int, learner_state: dict[str, Any] | None = None) -> Report:
+    def resume(self, number: int, identity: int) -> None:
         """Begin with the rows of a save, or with none if its number is 0, unless a learner has begun with this process.
 
         Raises:
             OSError, ValueError: If the file cannot be read.
         """
-        if number and not self._resumed:
+        if self.identity:
+            return
+        if number:
             assert self._folder is not None
             self.settle(number)  # the last process may have died before
             with open_source(self._folder / f"save_{number}" / self._file) as source:
                 check_same(source, self._description)
                 load_parts(source, [Part("", self.rows, True)])
-        self._resumed = True
-        return self.report(learner_state)
+            self.learn(self._learner_state)
+        self.identity = identity
 
-    def report(self, learner_state: dict[str, Any] | None = None, take_back: bool = False) -> Report:
-        """Report the state of the shard, after storing that of a learner for a later one, if there is one.
-
-        The ``clock`` of the latter and ``largest``, the largest priority in any shard, are applied to the rows. With
-        `take_back`, grants that are not used are void.
-        """
-        if learner_state is not None:
-            self._learner_state = learner_state
-            with self.rows.lock:
-                if self._weighted and learner_state["clock"] > self._clock():
-                    self.rows.advance(learner_state["clock"] - self._clock())
-                shared = self._prioritized and not self.rows.spec.options.largest_held
-                if shared and learner_state["largest"] > self._largest():
-                    self.rows.arrays["max_priority"][...] = learner_state["largest"]  # as in one buffer
+    def learn(self, learner_state: dict[str, Any]) -> None:
+        """Store the state of a learner for a later one, and apply its clock and the largest priority in any shard."""
+        self._learner_state = learner_state
         with self.rows.lock:
-            totals = *self._weights(), len(self.rows)
-        with self._changed:
-            if take_back:
-                self._allowed = float(self._begun)
-            counts = self._inserted, self._allowed, self._wanted
-        return Report(self.identity, next(self._numbers), *totals, *counts, self._largest(), self._clock())
+            if self._weighted and learner_state["clock"] > self._clock():
+                self.rows.advance(learner_state["clock"] - self._clock())
+            shared = self._prioritized and not self.rows.spec.options.largest_held
+            if shared and learner_state["largest"] > self._largest():
+                self.rows.arrays["max_priority"][...] = learner_state["largest"]  # as in one buffer
+
+    def report(self) -> Report:
+        """Report the state of the shard."""
+        with self.rows.lock:
+            counts = len(self.rows), self._inserted, self._allowed, self._wanted
+            now = *self._weights(), *counts, self._largest(), self._clock()
+            return Report(self.identity, next(self._numbers), *now)
 
     def _largest(self) -> float:
         return float(self.rows.arrays["max_priority"]) if self._prioritized else 1.0
@@ -162,41 +177,41 @@ class Shard:
 
     def insert(self, fields: list[np.ndarray], rows: int, more: dict[str, Any]) -> None:
         """Insert columns ``[rows, *F]`` once they are granted, with `more` arguments of the buffer's `insert`."""
-        with self._changed:
+        with self._granted:
             self._wanted = rows
-            self._changed.wait_for(lambda: self._begun + rows <= self._allowed)
-            self._wanted, self._begun = 0, self._begun + rows
-        done = 0
-        try:
-            with self.rows.lock:
-                if "version" in more:  # the learner's clock has had this value
-                    self.rows.advance(max(int(more["version"].max()) - self._clock(), 0))
-                self.rows.insert(fields, **more)
-            done = rows
-        finally:
-            with self._changed:
-                self._begun, self._inserted = self._begun + done - rows, self._inserted + done
+            self._granted.wait_for(lambda: self._inserted + rows <= self._allowed)
+            self._wanted = 0
+            if "version" in more:  # the learner's clock has had this value
+                self.rows.advance(max(int(more["version"].max()) - self._clock(), 0))
+            self.rows.insert(fields, **more)
+            self._inserted += rows
 
     def grant(self, rows: float) -> None:
         """Allow the insertion of so many more rows, which may be infinite."""
-        with self._changed:
+        with self._granted:
             self._allowed += rows
-            self._changed.notify_all()
+            self._granted.notify_all()
 
-    def draw(self, rows: int, learner_state: dict[str, Any] | None = None) -> Drawn:
-        """Draw rows: fewer if fewer can be drawn without replacement, or none if none can be. `report` comes first."""
+    def take_back(self) -> None:
+        """Allow no more insertions than there were."""
+        with self._granted:
+            self._allowed = float(self._inserted)
+
+    def draw(self, rows: int) -> Drawn:
+        """Draw rows: fewer if fewer can be drawn without replacement, or none if none can be."""
         with self.rows.lock:
-            before = self.report(learner_state)
+            before = self.report()
             # The draw sets the weights of used-up rows to 0; those before the draw are needed.
             plan, tree = self.rows.spec.options.plan, self.rows.arrays.get("weights", np.empty(0))
             leaves = tree if plan.max_use is None else tree.copy()
             if not (plan.repeats and before.eligible):
                 rows = min(before.eligible, rows)
-            parts = [*self._draw(rows)] if rows else []
-            weights = None
+            parts, weights = [*self._draw(rows)] if rows else [], None
             if parts and self._prioritized:  # a handle is a serial number; slots are filled in turn since a reset
                 weights = leaves[(parts[0] - self.rows.arrays["serials"][1]) % self.rows.capacity]
-            return Drawn(before, self.report(), weights, parts)
+        if parts and self._has_handles:
+            parts[0] = np.where(parts[0] < 0, parts[0], parts[0] | self._place << _SERIAL_BITS)
+        return Drawn(before, weights, parts)
 
     def _draw(self, rows: int) -> tuple[np.ndarray, ...]:
         buffer: Any = self.rows.with_sample_size(rows)
@@ -210,17 +225,20 @@ class Shard:
         tree, root = self.rows.arrays["weights"], levels(self.rows.capacity)[-1]
         return float(tree[root.sums]), float(tree[root.minima]), int(tree[-1])
 
-    def call(self, identity: int, method: str, handles: np.ndarray, *arguments: object) -> tuple[Report, Any]:
-        """Call a method of the buffer. The result is ``None`` if handles are of another process."""
-        if identity != self.identity:
-            return self.report(), None
-        result = getattr(self.rows, method)(handles, *arguments)
-        return self.report(), result
+    @property
+    def _place(self) -> int:
+        """The bits of handles above the serial number: this process in this shard."""
+        return self._number << _LIFE_BITS | self.identity % LIVES
 
-    def reset(self) -> Report:
+    def call(self, method: str, handles: np.ndarray, *arguments: object) -> Any:
+        """Call a method of the buffer. Handles of other processes are invalid."""
+        handles = np.asarray(handles, np.int64)
+        own = np.where(handles >> _SERIAL_BITS == self._place, handles & _SERIALS, -1)
+        return getattr(self.rows, method)(own, *arguments)
+
+    def reset(self) -> None:
         """Remove all rows."""
         self.rows.reset()
-        return self.report()
 
     def statistics(self) -> Statistics:
         """Return statistics of the rows."""
@@ -231,12 +249,12 @@ class Shard:
         """Raise a ValueError if the state of the rows contradicts itself."""
         self.rows.check_valid()
 
-    def stage(self, learner_state: dict[str, Any]) -> None:
-        """Write a file of a save, with the state of the learner, which has the number of the save."""
+    def stage(self, saves: list[int]) -> None:
+        """Write a file of the newest of these saves, which each shard has, and the state of the learner with them."""
         assert self._folder is not None
-        path = self._folder / f"save_{save_number(learner_state)}.partial" / self._file
+        path = self._folder / f"save_{max(saves)}.partial" / self._file
         path.parent.mkdir(parents=True, exist_ok=True)
-        save_parts([Part("", self.rows, True)], path, self._description, note=learner_state)
+        save_parts([Part("", self.rows, True)], path, self._description, note={**self._learner_state, "saves": saves})
 
     def settle(self, number: int) -> None:
         """Complete a save that all shards have written, and remove this shard's files of others.
@@ -259,8 +277,3 @@ class Shard:
 # What `ray.method(concurrency_group="write")` does, in a module that imports no Ray. A call cannot name the group: Ray
 # Client refuses that.
 Shard.insert.__ray_concurrency_group__ = "write"  # type: ignore[attr-defined]
-
-
-def save_number(learner_state: Mapping[str, Any]) -> int:
-    """Return the number of the save that holds this state of the learner."""
-    return max(learner_state["saves"])

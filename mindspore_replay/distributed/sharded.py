@@ -24,9 +24,9 @@ from ..training.statistics import Statistics, merged
 from .cluster import connect
 from .configuration import check_sample_size, shard_specs, split, whole_spec
 from .drawing import Batches
-from .exchange import MOST_SHARDS, Exchange
+from .exchange import Exchange
 from .front import OwnWriters, ShardCalls, ShardFront
-from .links import Links
+from .shard import MOST_SHARDS
 from .starting import actors, begin, claim
 from .writer import ShardWriter
 
@@ -153,19 +153,18 @@ class ShardedReplay(NoContainer, Closing):
         self._folder, name = settings.get("folder"), settings.get("name")
         place = None if name is None else claim(name)
         shards, new = actors(self._specs, settings)
-        self._links = Links(shards, seconds, place)
         self._turn = count()
-        self._exchange = Exchange(self._links, limiter, whole.options.beta, whole.options.initial_priority)
+        options = whole.options
+        self._exchange = Exchange(shards, seconds, limiter, options.beta, options.initial_priority, place)
         self._batch, limit = batch, None if limiter is None else limiter.timeout
         self._writers = OwnWriters(self._exchange, self._specs[-1], batch, in_flight, limit)
         try:
-            self.nbytes, learner_state = begin(self._links, self._specs, new, resume, self._folder)
-            self._exchange.resume(learner_state)
+            self.nbytes = begin(self._exchange, self._specs, new, resume, self._folder)
         except BaseException:
-            self._links.end(new)
+            self._exchange.end(new)
             raise
-        if learner_state:
-            seed = [learner_state["samples"], *np.random.default_rng(seed).integers(1 << 32, size=2)]
+        if self._exchange.samples:
+            seed = [self._exchange.samples, *np.random.default_rng(seed).integers(1 << 32, size=2)]
         spec = whole.called(_NAME)
         batches = Batches(self._exchange, spec, np.random.default_rng(seed))
         self.prioritized, self.weighted = spec.prioritized, spec.weighted
@@ -202,7 +201,7 @@ class ShardedReplay(NoContainer, Closing):
             ValueError: If it is not positive, larger than any possible sample, or too large for the limiter's
                 `error_buffer`.
         """
-        self._links.check_open()
+        self._exchange.check_open()
         size = check_sample_size(self._specs, sample_size)
         if self.limiter is not None:
             self.limiter.check_sizes(self._batch, size)
@@ -225,7 +224,7 @@ class ShardedReplay(NoContainer, Closing):
             TypeError: If `shard` is no int.
             ValueError: If there is no such shard.
         """
-        self._links.check_open()
+        self._exchange.check_open()
         number = next(self._turn) % self.num_shards if shard is None else shard
         return self._writers.make(check_size(_NAME, "shard", number, self.num_shards - 1, minimum=0))
 
@@ -333,7 +332,7 @@ class ShardedReplay(NoContainer, Closing):
             Statistics: Values and distributions.
         """
         self._front.calls.settled()  # also counts the latest insertions
-        parts = self._links.ask("statistics", dict.fromkeys(self._links.alive(), ()))
+        parts = self._exchange.ask_all("statistics")
         whole = merged({link.number: part for link, part in parts.items()})
         own: dict[str, Any] = {"capacity": self.capacity, "shards": self.num_shards, "shards_alive": len(parts)}
         own |= {"inserted": self._exchange.inserted, "sampled": self._exchange.sampled}
@@ -345,19 +344,19 @@ class ShardedReplay(NoContainer, Closing):
     @property
     def deaths(self) -> int:
         """Shard processes that died, as far as this object knows."""
-        return self._links.deaths
+        return self._exchange.deaths
 
     @property
     def timeouts(self) -> int:
         """Late answers of shards."""
-        return self._links.timeouts
+        return self._exchange.timeouts
 
     def close(self) -> None:
         """End the shards, also named ones. Later calls of other methods raise a RuntimeError."""
-        self._links.end(link.actor for link in self._links.all)
+        self._exchange.end(link.actor for link in self._exchange.all)
 
     def __repr__(self) -> str:
-        answering = sum(link.ping is None for link in self._links.all)
+        answering = sum(link.ping is None for link in self._exchange.all)
         return (
             f"ShardedReplay(num_shards={self.num_shards}, answering={answering}, "
             f"capacity={self.capacity}, sample_size={self.sample_size}, inserted={self._exchange.inserted}, "

@@ -8,8 +8,8 @@ from typing import Any
 
 from ..store.spec.spec import BufferSpec
 from .cluster import NAMESPACE, ray_module
-from .links import Links
-from .shard import Begun, Shard, save_number
+from .exchange import Exchange
+from .shard import Begun, Shard
 
 #: Seconds to wait for the processes of the shards to start.
 _START = 300.0
@@ -63,20 +63,18 @@ def actors(specs: Sequence[BufferSpec], settings: Mapping[str, Any]) -> tuple[li
     return begun, new
 
 
-def begin(
-    links: Links, specs: Sequence[BufferSpec], new: Sequence[Any], resume: bool, folder: str | None
-) -> tuple[int, dict[str, Any]]:
+def begin(exchange: Exchange, specs: Sequence[BufferSpec], new: Sequence[Any], resume: bool, folder: str | None) -> int:
     """Wait until all shards have started, and let those without rows load the newest save that all have.
 
-    Those that are not `new` ran under the name. Return the bytes of the rows, and the latest state of a learner, empty
-    if there is none.
+    Those that are not `new` ran under the name. The learner resumes from the latest state of one. Return the bytes of
+    the rows.
 
     Raises:
         FileExistsError: If new shards are not to resume, and the folder contains a save.
         FileNotFoundError: If new shards are to resume, and nothing was saved.
         ValueError: If no save there is one of as many shards, or shards have another description.
     """
-    begun = _begun(links, specs, resume)
+    begun = _begun(exchange, specs, resume)
     chosen = _newest_of_all(begun)
     whole = next(filter(None, (shard.folder for shard in begun)), folder if chosen else "")
     if new and resume:
@@ -86,18 +84,17 @@ def begin(
             f"For '{_NAME}', 'folder' must contain no shards of another run, but {whole} exists. Continue that run "
             "with resume=True, or name another folder."
         )
-    for link, number in zip(links.all, chosen.get("saves", ())):
-        link.saved = number
-    if folder is not None:
-        links.ask("settle", {link: (link.saved,) for link in links.all}, wait=True)
-    for link, report in links.ask("resume", {link: (link.saved,) for link in links.all}, wait=True).items():
-        links.begin(link, report)
-    return sum(shard.nbytes for shard in begun), max([*(shard.learner_state for shard in begun), chosen], key=_age)
+    for link, shard, number in zip(exchange.all, begun, chosen.get("saves", [0] * len(begun))):
+        link.identity, link.saved = shard.identity, number
+    if state := max([*(shard.learner_state for shard in begun), chosen], key=_age):
+        exchange.resume(state)
+    exchange.begin(settles=folder is not None)
+    return sum(shard.nbytes for shard in begun)
 
 
-def _begun(links: Links, specs: Sequence[BufferSpec], resume: bool) -> list[Begun]:
+def _begun(exchange: Exchange, specs: Sequence[BufferSpec], resume: bool) -> list[Begun]:
     ray = ray_module()
-    calls = [link.actor.begin.remote(spec.to_json(), resume) for link, spec in zip(links.all, specs)]
+    calls = [link.actor.begin.remote(spec.to_json(), resume) for link, spec in zip(exchange.all, specs)]
     _, late = ray.wait(calls, num_returns=len(calls), timeout=_START)
     if late:
         raise TimeoutError(
@@ -119,8 +116,9 @@ def _age(state: dict[str, Any]) -> tuple[int, int]:
 
 def _newest_of_all(begun: Sequence[Begun]) -> dict[str, Any]:
     """Return the state of the learner in the newest save that all shards have, empty if there is none."""
-    there = [{0, *map(save_number, shard.saves)} for shard in begun]
-    for state in sorted((state for shard in begun for state in shard.saves), key=save_number, reverse=True):
+    there = [{0, *(max(state["saves"]) for state in shard.saves)} for shard in begun]
+    states = [state for shard in begun for state in shard.saves]
+    for state in sorted(states, key=lambda state: max(state["saves"]), reverse=True):
         if len(state["saves"]) == len(begun) and all(number in own for number, own in zip(state["saves"], there)):
             return dict(state)
     return {}

@@ -146,7 +146,7 @@ class ShardWriter:
     def _check_open(self) -> None:
         """Raise a RuntimeError if the shards have ended. A call of one would start a cluster if Ray was shut down."""
         if self._own is not None:
-            self._own.exchange.links.check_open()
+            self._own.exchange.check_open()
         if session() is not self._session or not any(actor is not None for actor in self._actors):
             raise RuntimeError(
                 "For 'ShardWriter', all shards have ended: their ShardedReplay was closed, or Ray was shut down. Make "

@@ -22,6 +22,7 @@ from mindspore_replay.training.statistics import statistics_of
 
 pytestmark = pytest.mark.cpu_only("shards lie in the memory of processes of their own")
 
+LEARNER = {"clock": 0, "largest": 0.0}
 NAMES, CAPACITY = ["observation", "reward", "terminated"], 24
 WIDTH = 100
 KINDS: dict[str, dict[str, Any]] = {
@@ -62,7 +63,7 @@ def rows(first: int, n: int) -> list[np.ndarray]:
 def filled(kind: str, n: int = 40) -> tuple[Shard, Any]:
     """Return a shard and a buffer with the same rows."""
     shard, buffer = Shard(spec_of(kind), None), create_buffer(config(kind))
-    shard.report({"clock": 2, "largest": 1.0})
+    shard.learn({"clock": 2, "largest": 1.0})
     shard.grant(np.inf)
     if buffer.weighted:
         buffer.advance(2)
@@ -78,13 +79,15 @@ def filled(kind: str, n: int = 40) -> tuple[Shard, Any]:
 
 def kept(kind: str, folder: Path, number: int) -> Shard:
     shard = Shard(spec_of(kind), str(folder))
-    shard.resume(number)
+    shard.learn(LEARNER)
+    shard.resume(number, 0)
     return shard
 
 
 def keep(shard: Shard, folder: Path, number: int) -> Path:
     shard._folder = folder
-    shard.stage({"saves": [number]})
+    shard.learn(LEARNER)
+    shard.stage([number])
     shard.settle(number)
     return folder / f"save_{number}" / "shard_0.safetensors"
 
@@ -105,20 +108,21 @@ def assert_same_state(shard: Shard, buffer: Any) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_it_does_what_a_buffer_does(kind: str):
     shard, buffer = filled(kind)
-    assert shard.begin(spec_of(kind).to_json(), False)[0] == buffer.nbytes
+    assert shard.begin(spec_of(kind).to_json(), False).nbytes == buffer.nbytes
     for n in (1, 3, 2):
         parts = shard.draw(n).parts
         assert_same(parts, full_sample(buffer.with_sample_size(n)))
     if buffer.weighted:
-        assert shard.call(shard.identity, "delete", parts[0])[1] == buffer.delete(parts[0])
-        assert shard.call(shard.identity + 1, "delete", parts[0])[1] is None
-        shard.report({"clock": 5, "largest": 0.0})
+        assert shard.call("delete", parts[0] | 1 << 40) == 0  # of a later process
+        assert shard.call("delete", parts[0]) == buffer.delete(parts[0])
+        shard.learn({"clock": 5, "largest": 0.0})
         buffer.advance(3)
     assert_same_state(shard, buffer)
     with buffer.state.snapshot() as state:
         assert shard.statistics().values == statistics_of(state).values
     shard.check_valid()
-    assert shard.reset().rows == 0
+    shard.reset()
+    assert shard.report().rows == 0
     assert_same_state(shard, buffer.reset())
 
 
@@ -136,13 +140,13 @@ def test_what_keeps_it_from_starting_is_raised_when_it_is_asked(monkeypatch: pyt
 
 def test_rows_bring_their_versions():
     shard = Shard(spec_of("limits"), None)
-    shard.report({"clock": 2, "largest": 1.0})
+    shard.learn({"clock": 2, "largest": 1.0})
     shard.grant(np.inf)
     shard.insert(
         rows(0, 4), 4, {"version": np.array([2, 0, 6, 1])}
     )  # an actor may know of a newer clock than the shard
     assert shard.report().clock == 6
-    assert shard.call(shard.identity, "info", np.arange(4))[1][2].tolist() == [4, 6, 0, 5]
+    assert shard.call("info", np.arange(4))[2].tolist() == [4, 6, 0, 5]
     shard.insert(rows(4, 4), 4, {"version": np.array([3, 3, 3, 3])})
     assert (shard.report().clock, shard.report().eligible) == (6, 6)
 
@@ -157,15 +161,16 @@ def test_its_files_are_those_of_a_buffer(kind: str, tmp_path: Path):
     buffer.insert(rows(40, 4), **more)
     if buffer.has_handles:
         given = np.array([40]), {"reward": np.full(1, 7, np.float32)}
-        shard.call(shard.identity, "update", *given)
+        shard.call("update", *given)
         buffer.update(*given)
-    shard.stage({"saves": [2]})
+    shard.learn(LEARNER)
+    shard.stage([2])
     path = tmp_path / "save_2" / mine.name
     again = kept(kind, tmp_path, 2)  # a process that died before it could settle the save
     assert {*tmp_path.rglob("*")} == {path.parent, path, mine.parent, mine}
     assert_same_state(shard, load(path))
     assert_same_state(again, buffer)
-    assert again.begin(spec_of(kind).to_json(), True)[2:] == ([{"saves": [2]}], str(path.parent))
+    assert again.begin(spec_of(kind).to_json(), True)[3:] == ([{**LEARNER, "saves": [2]}], str(path.parent))
     assert_same(again.draw(2).parts, full_sample(buffer.with_sample_size(2)))
     other = "prioritized" if kind == "uniform" else "uniform"
     if spec_of(other).public_class != buffer.spec.public_class:
@@ -190,10 +195,10 @@ WRONG_MESSAGES: dict[str, Any] = {
     "too many priorities": lambda s: s.insert(rows(0, 3), 3, {"priority": np.ones(2**20, np.float32)}),
     "versions below zero": lambda s: s.insert(rows(0, 3), 3, {"version": np.full(3, -(2**63))}),
     "an argument that is none": lambda s: s.insert(rows(0, 3), 3, {"storage": "elsewhere"}),
-    "priorities of other handles": lambda s: s.call(s.identity, "update_priorities", [2**63 - 1], [np.inf]),
-    "handles beyond int64": lambda s: s.call(s.identity, "update_priorities", [2**64], [1.0]),
-    "handles that are none": lambda s: s.call(s.identity, "info", "handles"),
-    "a method that is none": lambda s: s.call(s.identity, "no_method", np.zeros(1, np.int64)),
+    "priorities of other handles": lambda s: s.call("update_priorities", [2**63 - 1], [np.inf]),
+    "handles beyond int64": lambda s: s.call("update_priorities", [2**64], [1.0]),
+    "handles that are none": lambda s: s.call("info", "handles"),
+    "a method that is none": lambda s: s.call("no_method", np.zeros(1, np.int64)),
     "fewer rows than none": lambda s: s.draw(-1),
 }
 
@@ -201,7 +206,7 @@ WRONG_MESSAGES: dict[str, Any] = {
 @pytest.mark.parametrize("name", WRONG_MESSAGES)
 def test_a_wrong_message_is_refused_and_changes_nothing(name: str):
     shard = Shard(spec_of("prioritized"), None)
-    shard.report({"clock": 2, "largest": 1.0})
+    shard.learn({"clock": 2, "largest": 1.0})
     shard.grant(6)
     shard.insert(rows(0, 3), 3, {})
     before = shard.rows.state_dict()
@@ -223,7 +228,7 @@ def test_the_bits_of_bfloat16():
     shard.insert([bits(array) for array in given], 2, {})
     shard.insert([np.asfortranarray(bits(given[0])), given[1]], 2, {})
     buffer.insert(given).insert(given)
-    skipped = shard.call(shard.identity, "update", np.array([0]), {"half": bits(given[0][1:])})[1]
+    skipped = shard.call("update", np.array([0]), {"half": bits(given[0][1:])})
     assert skipped == buffer.update([0], {"half": given[0][1:]}) == 0
     handles, halves, numbers = shard.draw(4).parts
     expected = full_sample(buffer.with_sample_size(4))
@@ -245,7 +250,7 @@ sys.modules["mindspore"] = None
 from mindspore_replay.distributed.shard import Shard
 for spec, folder in pickle.loads(sys.stdin.buffer.read()):
     shard = Shard(spec, folder)
-    shard.resume(1)
+    shard.answer({"clock": 0, "largest": 0.0}, "resume", 1, 0)
     shard.check_valid()
     print([part.tolist() for part in shard.draw(2).parts])
 """

@@ -56,7 +56,7 @@ def test_the_process_of_a_shard_does_without_mindspore(cluster: Any):
         replay.reset().advance()
         fill(replay, 0, range(20))
         assert set(replay.info(replay.sample()[0])[0].asnumpy().tolist()) == {0.25}
-        imported = replay._links.all[0].actor.__ray_call__.remote(lambda shard: sorted(sys.modules))
+        imported = replay._exchange.all[0].actor.__ray_call__.remote(lambda shard: sorted(sys.modules))
         modules = cluster.get(imported)
     assert "mindspore_replay.distributed.shard" in modules
     assert not [name for name in modules if name.partition(".")[0] == "mindspore"]
@@ -182,17 +182,15 @@ def test_a_sample_takes_one_round_trip(monkeypatch: pytest.MonkeyPatch):
         for shard in (0, 1):
             fill(replay, shard, range(100))
         replay.sample()
-        ask, asked = replay._links.ask, []
-        monkeypatch.setattr(
-            replay._links, "ask", lambda method, to, **_: asked.append((method, len(to))) or ask(method, to)
-        )
+        ask, asked = replay._exchange.ask, []
+        monkeypatch.setattr(replay._exchange, "ask", lambda to, **_: asked.append([*to.values()]) or ask(to))
         remote = ShardWriter(*replay.writer(0).__reduce__()[1])  # the copy that another process gets
-        before = [link.report.number for link in replay._links.all]
+        before = [link.report.number for link in replay._exchange.all]
         for i in range(20):
             batch = replay.sample()
             remote.insert(rows(range(i, i + 5)), priority=1.0 + i % 7).flush()
-        assert asked == [("draw", 2)] * 20
-        after = [link.report.number for link in replay._links.all]
+        assert [[method for method, _ in sent] for sent in asked] == [["draw", "draw"]] * 20
+        after = [link.report.number for link in replay._exchange.all]
         reports = 2 * 20  # one before each draw, one after it
         assert [a - b for a, b in zip(after, before)] == [reports] * 2
         assert int(replay.update_priorities(batch[0], 2.0)) == 0
@@ -453,7 +451,7 @@ def test_every_method_awaits_what_was_handed_over(own: str, tmp_path: Path):
                 old, inserted = replay.sample()[0].asnumpy(), inserted + 10
             inserted += hand_over(replay, [replay.writer(0), replay.writer(1)] if own == "writers" else [])
             assert sees(replay, old), name
-            reports = replay._ray.get([link.actor.report.remote() for link in replay._links.all])
+            reports = replay._ray.get([link.actor.report.remote() for link in replay._exchange.all])
             assert sum(report.inserted for report in reports) == inserted, name
             assert not replay._writers.busy, name
 
@@ -638,17 +636,19 @@ def test_answers_of_a_process_that_was_replaced_are_dropped():
     with ShardedReplay(config()) as replay:
         fill(replay, 0, range(50))
         replay.can_sample()
-        link, links = replay._links.all[0], replay._links
-        old = links._ray.get(link.actor.report.remote())
-        new = old._replace(identity=old.identity + 1, inserted=0, rows=0)
-        assert links.accept(link, old)
-        assert not links.accept(link, new)  # it may have to load its rows first
-        assert (links.deaths, link.ping is None, link.identity) == (1, False, old.identity)
-        links.begin(link, new)
-        assert (links.deaths, link.ping, link.counted, link.lives) == (1, None, 0, [old.identity, new.identity])
-        assert not links.accept(link, old)
-        assert links.accept(link, new)
-        assert (links.deaths, link.identity, link.counted) == (1, new.identity, 0)
+        exchange, link = replay._exchange, replay._exchange.all[0]
+        old = exchange._ray.get(link.actor.report.remote())
+        fresh = old._replace(identity=0, number=0, inserted=0, rows=0)
+        new = fresh._replace(identity=link.next_identity(), inserted=3)
+        assert exchange.note(link, old)
+        assert not exchange.note(link, fresh)  # it may have to load its rows first
+        assert (exchange.deaths, link.ping is None, link.identity) == (1, False, old.identity)
+        exchange.start(link, new)
+        assert (exchange.deaths, link.ping, link.identity, link.counted) == (1, None, new.identity, 3)
+        assert not exchange.note(link, old)
+        assert exchange.note(link, new)
+        assert (exchange.deaths, link.identity, link.report, link.counted) == (1, new.identity, new, 3)
+        assert exchange.inserted == 53
 
 
 def test_after_close_every_call_is_the_same_error():

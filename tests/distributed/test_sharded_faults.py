@@ -27,7 +27,7 @@ pytestmark = pytest.mark.cpu_only("shards lie in the memory of processes of thei
 def is_back(replay: ShardedReplay, shard: int) -> bool:
     """Return True if a shard answers again after a death."""
     replay.can_sample()
-    return replay._links.all[shard].ping is None and replay.deaths > 0
+    return replay._exchange.all[shard].ping is None and replay.deaths > 0
 
 
 def kill(replay: ShardedReplay, shard: int) -> None:
@@ -113,7 +113,7 @@ def test_batches_are_whole_while_a_shard_dies_again_and_again(cluster: Any):
             numbers = numbers_of(replay.sample())
             assert len(set(numbers.tolist())) == 64
             batches += 1
-            link = replay._links.all[1]
+            link = replay._exchange.all[1]
             before, landed = landed, cluster.get(writing.landed.remote())
             if landed > before and link.ping is None and numbers.min() < 10**6:
                 kill(replay, 1)
@@ -143,7 +143,7 @@ def test_a_killed_writer_loses_what_it_has_not_sent(cluster: Any):
         time.sleep(0.5)
         stored = int(replay.size())
         assert stored >= landed
-        buffer = cluster.get(replay._links.all[1].actor.__ray_call__.remote(lambda shard: shard.rows.state_dict()))
+        buffer = cluster.get(replay._exchange.all[1].actor.__ray_call__.remote(lambda shard: shard.rows.state_dict()))
         numbers = buffer["column.number"][:stored].tolist()
         assert numbers == list(range(stored))  # every sent row, once and in order
         assert stored % 6 == 0  # whole batches: two insertions of three rows, since a batch is at least five
@@ -157,7 +157,7 @@ def test_a_slow_shard_does_not_hold_up_the_others(caplog: pytest.LogCaptureFixtu
         fill(replay, 0, range(20))
         fill(replay, 1, range(100, 120))
         indices, *_ = replay.sample()
-        replay._links.all[1].actor._stop()
+        replay._exchange.all[1].actor._stop()
         with caplog.at_level(logging.WARNING, "mindspore_replay.distributed"):
             for _ in range(20):
                 assert numbers_of(replay.sample()).max() < 100
@@ -172,7 +172,7 @@ def test_a_slow_shard_does_not_hold_up_the_others(caplog: pytest.LogCaptureFixtu
         of_slow = int((indices.asnumpy() >> 51 == 1).sum())
         assert int(replay.update_priorities(indices, 1.0)) == of_slow
         assert int(replay.size()) == 43
-        replay._links.all[1].actor._go_on()
+        replay._exchange.all[1].actor._go_on()
         wait_until(lambda: int(replay.size()) == 66)
         assert int(replay.update_priorities(indices, 1.0)) == 0  # the same process continues, so its handles are valid
         assert "shard 1 has not answered for 0.1 s, the others continue" in caplog.text
@@ -190,7 +190,7 @@ def test_a_shard_that_dies_while_it_draws(kind: str, monkeypatch: pytest.MonkeyP
     with ShardedReplay(config(sample_size=20, **options)) as replay:
         fill(replay, 0, range(22))
         fill(replay, 1, range(100, 120))
-        monkeypatch.setattr(replay._links.all[1].actor._shard, "_draw", dies)
+        monkeypatch.setattr(replay._exchange.all[1].actor._shard, "_draw", dies)
         batch = replay.sample()
         numbers = numbers_of(batch)
         assert replay.deaths == 1
@@ -207,7 +207,7 @@ def test_without_any_shard_there_is_nothing_to_draw():
     with ShardedReplay(config(), num_shards=1) as replay:
         fill(replay, 0, range(20))
         replay.sample()
-        replay._links.all[0].actor._has_died = True
+        replay._exchange.all[0].actor._has_died = True
         with pytest.raises(RuntimeError, match=r"none of the 1 shards answers|got 0 .* in the 1 shards"):
             replay.sample()
         wait_until(lambda: is_back(replay, 0))
@@ -271,13 +271,13 @@ def test_a_writer_goes_to_another_shard_when_its_own_is_gone_for_good(cluster: A
     with ShardedReplay(config()) as replay:
         writer = replay.writer(1)
         writer.insert(rows(range(64))).flush()
-        cluster.kill(replay._links.all[1].actor)
+        cluster.kill(replay._exchange.all[1].actor)
         wait_until(lambda: int(replay.size()) == 0)
         writer.insert(rows(range(64, 128))).flush()
         writer.insert(rows(range(128, 192))).flush()
         assert (writer.inserted, writer.lost, writer.shard) == (128, 64, 0)
         wait_until(lambda: int(replay.size()) == 64)
-        cluster.kill(replay._links.all[0].actor)
+        cluster.kill(replay._exchange.all[0].actor)
         with pytest.raises(RuntimeError, match=r"^For 'ShardWriter', all shards have ended"):
             insert_until_refused(writer)
 

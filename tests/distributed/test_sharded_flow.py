@@ -27,7 +27,7 @@ def limited(**more: Any) -> ShardedReplay:
 
 def stored(replay: ShardedReplay) -> int:
     """Return the number of rows in the shards, by their own reports and not the learner's records."""
-    reports = [link.actor.report.remote() for link in replay._links.all]
+    reports = [link.actor.report.remote() for link in replay._exchange.all]
     return sum(report.rows for report in replay._ray.get(reports, timeout=PATIENCE))
 
 

@@ -14,8 +14,8 @@ from mindspore_replay import FrameStack, PrioritizedReplayBuffer, RateLimiter, c
 from mindspore_replay.distributed import ShardWriter, cluster
 from mindspore_replay.distributed.configuration import check_sample_size, shard_specs, split, whole_spec
 from mindspore_replay.distributed.drawing import choose
-from mindspore_replay.distributed.exchange import LIVES, MOST_SHARDS, joined, parted
-from mindspore_replay.distributed.links import Links
+from mindspore_replay.distributed.exchange import Exchange, Link
+from mindspore_replay.distributed.shard import LIVES, MOST_SHARDS, Shard, shards_of
 from mindspore_replay.training.statistics import Statistics, merged, statistics_of
 
 pytestmark = pytest.mark.cpu_only("shards lie in the memory of processes of their own")
@@ -60,14 +60,29 @@ def test_a_point_on_the_upper_bound_belongs_to_the_last_shard_with_weight():
 
 
 def test_handles_come_back_as_they_were():
-    here = np.array([0, 5, -1, (1 << 40) - 1])
-    for shard, life in ((0, 0), (1, 0), (MOST_SHARDS - 1, LIVES - 1), (3, 2 * LIVES + 7)):
-        shards, lives, there = parted(joined(shard, life, here))
-        assert shards.tolist() == [shard, shard, -1, shard]
-        assert lives[[0, 1, 3]].tolist() == [life % LIVES] * 3
-        assert there[[0, 1, 3]].tolist() == here[[0, 1, 3]].tolist()
-    np.testing.assert_array_equal(joined(0, 0, here), here)
-    assert joined(MOST_SHARDS - 1, LIVES - 1, here).max() == np.iinfo(np.int64).max
+    """Handles name the shard and its process; a later process takes none of an earlier one."""
+    spec, link, seen = shard_specs(whole_spec({**CONFIG, "weighted": True})[0], 1, 0)[0], Link(0, None), list[Any]()
+    for number in (0, 1, MOST_SHARDS - 1):
+        shard = Shard(spec, None, number)
+        shard.grant(np.inf)
+        shard.insert([np.zeros((9, 2), np.float32), np.arange(9, dtype=np.int32)], 9, {})
+        for life in (1, 2, LIVES - 1, LIVES):
+            before, link.identity = link.identity, link.identity // LIVES * LIVES + life - 1
+            shard.identity = link.next_identity()
+            assert shard.identity > before
+            link.identity = shard.identity
+            handles, _, numbers = shard.draw(4).parts
+            assert shards_of(handles).tolist() == [number] * 4
+            assert (handles & 15).tolist() == numbers.tolist()
+            ages = shard.call("info", np.append(handles, [-1, numbers[0] if number else 1 << 52]))[2]
+            assert ages.tolist() == [0] * 4 + [-1] * 2
+            assert not seen or (shard.call("info", np.concatenate(seen))[1] == -1).all()
+            seen.append(handles)
+    assert min(map(np.min, seen)) >= 0
+    assert shards_of(np.array([-1, np.iinfo(np.int64).max])).tolist() == [-1, MOST_SHARDS - 1]
+    future = 1 << 80
+    link.identity = future  # as another machine's clock may say
+    assert link.next_identity() > future
 
 
 def test_configurations_of_shards():
@@ -267,11 +282,11 @@ def test_the_end_of_a_connection_by_ray_client(monkeypatch: pytest.MonkeyPatch):
     assert vars(real[0]).keys() >= {"mode", "node"}
     assert vars(real[1].get_context()).keys() >= {"client_worker"}
     monkeypatch.setattr(cluster, "_connections", lambda: (worker, client))
-    links, (made, _) = Links([], 1.0), writer()
-    links.check_open()
+    exchange, (made, _) = Exchange([], 1.0, None, None, 1.0), writer()
+    exchange.check_open()
     made.insert(row(0))
     context.client_worker = None
     with pytest.raises(RuntimeError, match="Ray was shut down, and with it the shards"):
-        links.check_open()
+        exchange.check_open()
     with pytest.raises(RuntimeError, match="all shards have ended"):
         made.insert(row(1))

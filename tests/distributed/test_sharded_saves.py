@@ -18,8 +18,7 @@ from local_ray import ActorDiedError, TaskError, in_this_process
 from mindspore_replay.checkpoint import saving
 from mindspore_replay.distributed.configuration import shard_specs, whole_spec
 from mindspore_replay.distributed.exchange import Exchange
-from mindspore_replay.distributed.links import Links
-from mindspore_replay.distributed.shard import Shard, save_number
+from mindspore_replay.distributed.shard import Shard
 from mindspore_replay.distributed.starting import begin
 from mindspore_replay.store.spec.spec import BufferSpec
 
@@ -83,10 +82,8 @@ class World:
 
     def learn(self, resume: bool, new: Sequence[Actor] = ()) -> None:
         """Start a learner on the shards."""
-        links = Links(self.actors, 1.0)
-        _, state = begin(links, self.parts, new, resume, str(self.folder))
-        self.exchange = Exchange(links, None, None, 1.0)
-        self.exchange.resume(state)
+        self.exchange = Exchange(self.actors, 1.0, None, None, 1.0)
+        begin(self.exchange, self.parts, new, resume, str(self.folder))
 
     def call(self, actor: Actor, method: str, arguments: Any) -> Any:
         """Answer a message of the learner."""
@@ -97,8 +94,8 @@ class World:
             actor.shard, actor.dead, actor.dies_at = Shard(*actor.arguments), False, -1
         before, self.now, answer = self.now, actor, Future[Any]()
         try:
-            if method == "stage":
-                self.staged[actor.number][save_number(arguments[0])] = generation(actor.shard)
+            if "stage" in arguments:
+                self.staged[actor.number][max(arguments[2])] = generation(actor.shard)
             answer.set_result(getattr(actor.shard, method)(*arguments))
         except Killed:
             answer.set_exception(ActorDiedError("killed"))
@@ -121,11 +118,11 @@ class World:
             actor.shard.rows.insert([np.full((rows, WIDTH), self.exchange.samples, np.int32)])
 
     def save(self) -> None:
-        self.exchange.save(self.exchange.links.alive())
+        self.exchange.save(self.exchange.alive())
 
     @property
     def saves(self) -> list[int]:
-        return [link.saved for link in self.exchange.links.all]
+        return [link.saved for link in self.exchange.all]
 
     def paths(self) -> list[str]:
         return sorted(str(path.relative_to(self.folder)) for path in self.folder.rglob("*"))
@@ -212,9 +209,9 @@ def test_all_are_killed(world: Callable[[str], World]):
 
 
 def test_files_that_are_published_too_early_are_found(world: Callable[[str], World], monkeypatch: pytest.MonkeyPatch):
-    def stage(shard: Shard, state: dict[str, Any]) -> None:
-        real(shard, state)
-        shard.settle(save_number(state))
+    def stage(shard: Shard, saves: list[int]) -> None:
+        real(shard, saves)
+        shard.settle(max(saves))
 
     real, made = Shard.stage, saved(world, "early")
     monkeypatch.setattr(Shard, "stage", stage)
@@ -341,7 +338,7 @@ def test_a_shard_that_restarts_with_a_damaged_file(world: Callable[[str], World]
     file.write_bytes(file.read_bytes()[:-1])
     made.actors[1].dead = True
     made.exchange.reports()
-    wait_until(lambda: len(made.exchange.links.alive()) == 2)
+    wait_until(lambda: len(made.exchange.alive()) == 2)
     assert [len(actor.shard.rows) for actor in made.actors] == [14, made.saves[1]] == [14, 0]
 
 

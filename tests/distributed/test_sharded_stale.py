@@ -28,7 +28,7 @@ class Setting:
             config |= {"alpha": 1.0, "epsilon": 0.0, "normalize": "buffer" if by_buffer else "batch"}
         replay = ShardedReplay({**config, "sample_size": BATCH if more.get("replace", True) else 4}, num_shards=2)
         self.exchange, self.batches, self.asked = replay._exchange, replay._front.calls.batches, ray.sent
-        self.stores = [link.actor._shard.rows for link in self.exchange.links.all]
+        self.stores = [link.actor._shard.rows for link in self.exchange.all]
 
     def fill(self, *rows: int, first: int = 0) -> None:
         """Insert a number of rows into each shard, numbered from `first`."""
@@ -100,8 +100,9 @@ def test_answers_of_other_methods_bring_totals_too(ray: LocalRay):
     setting = Setting(ray)
     setting.fill(ROWS, ROWS)
     setting.exchange.reports()
+    place = setting.exchange.all[0].actor._shard._place << 40
     for method, *arguments in (("update_priorities", np.full(1, 7.0, np.float32)), ("delete",), ("info",)):
-        setting.exchange.call(method, np.zeros(1, np.int64), arguments)
+        setting.exchange.call(method, np.full(1, place), arguments)
         known = [report.total for report in setting.exchange.latest().values()]
         assert known == [12 if method == "update_priorities" else 5, 6]
 
@@ -187,7 +188,7 @@ def test_rows_that_use_removes_are_not_drawn_in_vain(ray: LocalRay, kind: str):
 def test_grants_are_taken_back_for_a_writer_that_waits(ray: LocalRay):
     """A report alone changes no grant in the learner's records: another may be on its way."""
     setting = Setting(ray)
-    exchange, (first, second) = setting.exchange, setting.exchange.links.all
+    exchange, (first, second) = setting.exchange, setting.exchange.all
     exchange.reports()
     exchange.limiter = RateLimiter(1.0, 10, 20.0)
     exchange.reports()
@@ -197,8 +198,13 @@ def test_grants_are_taken_back_for_a_writer_that_waits(ray: LocalRay):
     late = second.actor._shard.report()
     assert all(exchange.note(second, told) for told in (late, early))
     assert (second.allowed, second.report, late.allowed, early.allowed) == (20, late, 20, 15)
-    exchange.links.accept(first, first.report._replace(number=99, wanted=30))
-    exchange.regulate()
-    assert (exchange.blocked(), first.allowed) == (set(), 15)
+    first.actor._shard._wanted = 30
+    ray.sent.clear()
     exchange.reports()
+    assert ray.sent == ["report"] * 2 + ["take_back"] * 2 + ["grant"]
     assert [first.allowed, second.allowed] == [30, 0] == [link.actor._shard._allowed for link in (first, second)]
+    assert exchange.blocked() == set()
+    second.actor._shard._wanted = 1
+    exchange.reports()
+    assert [first.allowed, second.allowed] == [0, 1]  # in turn, and the rest is for the first
+    assert exchange.blocked() == {0}

@@ -68,7 +68,7 @@ def assert_distribution(draws: np.ndarray, weights: dict[int, float]) -> None:
 
 def process_of(replay: ShardedReplay, shard: int) -> int:
     """Return the process number of a shard."""
-    link = replay._links.all[shard]
+    link = replay._exchange.all[shard]
     return replay._ray.get(link.actor.__ray_call__.remote(lambda _: os.getpid()))
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from mindspore_replay.distributed import links, sharded, starting, writer
+from mindspore_replay.distributed import exchange, sharded, starting, writer
 from mindspore_replay.distributed.shard import Shard
 
 
@@ -49,12 +49,13 @@ class Actor:
         threading.Thread(target=self._insert_all, daemon=True).start()
 
     def __getattr__(self, method: str) -> Any:
-        return SimpleNamespace(remote=lambda *arguments: self._send(method, pickle.dumps(arguments)))
+        return SimpleNamespace(remote=lambda *arguments: self._send(method, arguments))
 
-    def _send(self, method: str, arguments: bytes) -> Future[Any]:
+    def _send(self, method: str, given: tuple[Any, ...]) -> Future[Any]:
         """Call a method, and return what its answer will be."""
         answer: Future[Any] = Future()
-        self._sent.append(method)
+        self._sent.append(given[1] if method == "answer" else method)
+        arguments = pickle.dumps(given)
         if self._killed:
             answer.set_exception(ActorDiedError())
         elif self._is_stopped:
@@ -137,9 +138,9 @@ def in_this_process() -> Iterator[LocalRay]:
     """Let sharded buffers use this Ray during the block."""
     ray = LocalRay()
     with pytest.MonkeyPatch.context() as patch:
-        for module in (links, starting, writer):
+        for module in (exchange, starting, writer):
             patch.setattr(module, "ray_module", lambda: ray)
-        for module in (links, writer):
+        for module in (exchange, writer):
             patch.setattr(module, "session", lambda: ray)
         patch.setattr(sharded, "connect", lambda: ray)
         yield ray
