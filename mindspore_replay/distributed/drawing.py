@@ -44,11 +44,6 @@ class Batches:
     batch is drawn again only if a shard that reported no rows now has some. Without priorities a row's probability
     cannot be corrected, so a batch is drawn again if totals have changed. If totals change between batches, or if rows
     are removed by use, new totals are requested before a batch.
-
-    Args:
-        exchange (Exchange): Sends requests to the shards.
-        spec (BufferSpec): What one buffer with the rows of all shards is.
-        rng (numpy.random.Generator): Chooses shards.
     """
 
     def __init__(self, exchange: Exchange, spec: BufferSpec, rng: np.random.Generator) -> None:

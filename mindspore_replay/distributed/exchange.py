@@ -21,24 +21,19 @@ _AGAIN = 0.2
 
 
 class Link:
-    """A learner's view of a shard.
-
-    Attributes:
-        number (int): Its number.
-        actor (ActorHandle): Its Ray actor, a `Shard`.
-        identity (int): That of its current process, 0 before the first.
-        counted (int): Rows inserted into the current process, as far as known.
-        allowed (float): Rows whose insertion into it was granted.
-        saved (int): The number of its last save, 0 without one.
-        report (Union[Report, None]): The latest report of the current process.
-        ping (Union[ObjectRef, None]): The request that it has not answered, ``None`` if it answers.
-    """
+    """A learner's view of a shard, whose Ray actor is a `Shard`."""
 
     def __init__(self, number: int, actor: Any) -> None:
-        self.number, self.actor, self.identity, self.counted, self.allowed, self.saved = number, actor, 0, 0, 0.0, 0
+        self.number, self.actor = number, actor
+        #: Of its current process: the identity, 0 before the first; rows inserted, as far as known; rows granted.
+        self.identity, self.counted, self.allowed = 0, 0, 0.0
+        #: The number of its last save, 0 without one.
+        self.saved = 0
+        #: The latest report of the current process.
         self.report: Report | None = None
-        self.ping: object = None
-        self.is_dead, self.tried = False, 0.0
+        #: The request that it has not answered, ``None`` if it answers, and when it was sent.
+        self.ping, self.tried = None, 0.0
+        self.is_dead = False
 
     def next_identity(self) -> int:
         """Return an identity for its next process: larger than any before, and one more by the bits in handles."""
@@ -48,24 +43,7 @@ class Link:
 class Exchange:
     """Sends requests to shards with a timeout, keeps the latest report of each, and grants what the limiter allows.
 
-    Args:
-        actors (Iterable[ActorHandle]): The shards.
-        timeout (float): Seconds to wait for an answer.
-        limiter (Union[RateLimiter, None]): Counts rows and samples.
-        beta (Union[float, None]): First exponent of importance weights, or ``None`` without priorities.
-        initial_priority (float): Largest priority of shards without rows.
-        place (Union[ActorHandle, None]): What `claim` returned. Default: ``None``, for shards without a name.
-
-    Attributes:
-        samples (int): Batches drawn.
-        sampled (int): Rows in them.
-        inserted (int): Rows inserted, as reported.
-        invalid_handles (int): Handles skipped by `update_priorities`.
-        clock (int): The learner's clock.
-        largest (float): Largest priority in any shard.
-        outdated (bool): Whether rows of this process were inserted since all shards reported.
-        deaths (int): Processes of shards that died.
-        timeouts (int): Answers that were late.
+    `place` is what `claim` returned, ``None`` for shards without a name.
     """
 
     def __init__(
@@ -79,12 +57,15 @@ class Exchange:
     ) -> None:
         self.all = [Link(i, actor) for i, actor in enumerate(actors)]
         self.timeout, self.limiter, self._place = timeout, limiter, place
-        self._first_beta = self.beta = beta
-        self._first_largest = self.largest = initial_priority
-        self.samples = self.sampled = self.inserted = self.invalid_handles = self.clock = 0
-        self.deaths = self.timeouts = 0
-        self.outdated = self._closed = False
-        self._turns = list(self.all)
+        #: The exponent of importance weights, ``None`` without priorities, and the largest priority in any shard.
+        self.beta, self.largest = self._first = beta, initial_priority
+        #: Batches drawn, rows in them, rows inserted, as reported, and the learner's clock.
+        self.samples = self.sampled = self.inserted = self.clock = 0
+        #: Handles that `update_priorities` skipped, processes of shards that died, and answers that were late.
+        self.invalid_handles = self.deaths = self.timeouts = 0
+        #: Whether rows of this process were inserted since all shards reported.
+        self.outdated = False
+        self._closed, self._turns = False, list(self.all)
         self._ray, self._session, self.lock, self._saving = ray_module(), session(), threading.RLock(), threading.Lock()
 
     def check_open(self) -> None:
@@ -134,11 +115,7 @@ class Exchange:
     # Requests.
 
     def alive(self) -> list[Link]:
-        """Return the shards that answer. Those that did not are checked first: they may answer again.
-
-        Raises:
-            RuntimeError: If they were closed.
-        """
+        """Return the shards that answer. Those that did not are checked first: they may answer again."""
         self.check_open()
         with self.lock:
             for link in self.all:
@@ -150,26 +127,22 @@ class Exchange:
         """Return the latest report of each shard that answers."""
         return {link: link.report for link in self.alive() if link.report is not None}
 
+    def ask_all(self, method: str, *arguments: object) -> dict[Link, Any]:
+        """Ask all shards that answer for the same."""
+        return self.ask(dict.fromkeys(self.alive(), (method, *arguments)))
+
     def ask(self, requests: Mapping[Link, Sequence[object]], *, wait: bool = False) -> dict[Link, Any]:
         """Let shards call a method, each with arguments of its own. Return the results that arrive in time.
 
         With `wait`, there is no limit. Any error that a shard raises is raised.
         """
-        answers = self._answers(requests, wait)
-        return {link: result for link, (report, result) in answers.items() if self.note(link, report)}
-
-    def ask_all(self, method: str, *arguments: object, wait: bool = False) -> dict[Link, Any]:
-        """Ask all shards that answer for the same."""
-        return self.ask(dict.fromkeys(self.alive(), (method, *arguments)), wait=wait)
-
-    def _answers(self, requests: Mapping[Link, Sequence[object]], wait: bool) -> dict[Link, tuple[Report, Any]]:
         self.check_open()
-        state, seconds = self.learner_state(), None if wait else self.timeout
-        asked = {link: link.identity for link in requests}
+        state, asked = self.learner_state(), {link: link.identity for link in requests}
         refs = {link.actor.answer.remote(state, *request): link for link, request in requests.items()}
+        seconds = None if wait else self.timeout
         ready, late = self._ray.wait(list(refs), num_returns=len(refs), timeout=seconds) if refs else ([], [])
         self.check_open()  # another thread may have closed them
-        answers = {}
+        results = {}
         with self.lock:
             for link in (refs[ref] for ref in late):
                 if asked[link] == link.identity and link.ping is None:
@@ -179,13 +152,15 @@ class Exchange:
             for ref in ready:
                 link = refs[ref]
                 try:
-                    answers[link] = self._ray.get(ref)
+                    report, result = self._ray.get(ref)
+                    if self.note(link, report):
+                        results[link] = result
                 except self._ray.exceptions.RayTaskError as error:
                     raise error.cause from None
                 except self._ray.exceptions.RayError as error:
                     if asked[link] == link.identity:
                         self._has_died(link, error)
-        return answers
+        return results
 
     def note(self, link: Link, report: Report) -> bool:
         """Store a report, unless there is a later one, and count. Return False if another process sent it."""
@@ -203,29 +178,25 @@ class Exchange:
                     self.limiter.count_inserted(new)
             return True
 
-    def start(self, link: Link, report: Report) -> None:
-        """Begin with a process of a shard, or go on with one that answers again."""
+    def begin(self) -> None:
+        """Let processes of shards begin with their saves, and grant what may be inserted."""
+        self.ask({link: ("resume", link.saved, link.identity, True) for link in self.all}, wait=True)
+        for link, report in self.latest().items():
+            link.allowed, self.clock = report.allowed, max(self.clock, report.clock)
+        self.reports()
+
+    def meet(self, link: Link, report: Report) -> None:
+        """Go on with a process of a shard that answers again, or begin with a new one."""
         with self.lock:
-            if report.identity != link.identity:
-                if link.identity:
-                    self._count_death(link, "its process was replaced")
-                    nothing = "" if report.rows else ": it has no checkpoint"
-                    logger.warning("shard %d is there again, with %d rows%s", link.number, report.rows, nothing)
-                link.identity, link.counted, link.report = report.identity, 0, None
-            elif link.ping is not None:
+            if report.identity == link.identity:
                 logger.warning("shard %d answers again", link.number)
+            else:
+                self._count_death(link, "its process was replaced")
+                nothing = "" if report.rows else ": it has no checkpoint"
+                logger.warning("shard %d is there again, with %d rows%s", link.number, report.rows, nothing)
+                link.identity, link.counted, link.report = report.identity, 0, None
             link.allowed, link.ping, link.is_dead = report.allowed, None, False
             self.note(link, report)
-
-    def begin(self, settles: bool) -> None:
-        """Complete the saves if there is a folder, let the shards resume from them, and grant what may be inserted."""
-        if settles:
-            self._answers({link: ("settle", link.saved) for link in self.all}, wait=True)
-        requests = {link: ("resume", link.saved, link.next_identity()) for link in self.all}
-        for link, (report, _) in self._answers(requests, wait=True).items():
-            self.start(link, report)
-            self.clock = max(self.clock, report.clock)
-        self.reports()
 
     def _has_died(self, link: Link, why: object) -> None:
         self._count_death(link, why)
@@ -246,7 +217,7 @@ class Exchange:
     def _look_after(self, link: Link) -> None:
         """Take the answer of a shard that did not answer before."""
         try:
-            self.start(link, self._ray.get(link.ping)[0])
+            self.meet(link, self._ray.get(link.ping)[0])
             return
         except self._ray.exceptions.RayTaskError as error:
             logger.warning("shard %d cannot load its last save: %s", link.number, error.cause)
@@ -314,7 +285,7 @@ class Exchange:
 
     def reset(self) -> None:
         """Remove all rows of the shards that answer, and reset clock, beta and largest priority."""
-        self.clock, self.largest, self.beta = 0, self._first_largest, self._first_beta
+        self.clock, (self.beta, self.largest) = 0, self._first
         self.ask_all("reset")
 
     def save(self, links: Sequence[Link]) -> None:
@@ -347,13 +318,11 @@ class Exchange:
         """
         shards = shards_of(handles)
         places = {link: rows for link in self.alive() if (rows := np.flatnonzero(shards == link.number)).size}
-        answers = self.ask(
-            {
-                link: ("call", method, handles[rows], *(_rows_of(argument, rows) for argument in arguments))
-                for link, rows in places.items()
-            }
-        )
-        return [(places[link], result) for link, result in answers.items()]
+        requests = {
+            link: ("call", method, handles[rows], *(_rows_of(argument, rows) for argument in arguments))
+            for link, rows in places.items()
+        }
+        return [(places[link], result) for link, result in self.ask(requests).items()]
 
 
 def _rows_of(arrays: object, rows: np.ndarray) -> object:

@@ -4,6 +4,7 @@ import contextlib
 import copy
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -28,63 +29,6 @@ _Result = TypeVar("_Result")
 _POLL = 0.005
 
 
-class OwnWriters:
-    """Makes writers, and waits until their rows have landed, that is, until the shards have inserted them.
-
-    Args:
-        exchange (Exchange): Sends requests to the shards.
-        *settings (Any): The arguments of a `ShardWriter` from `spec` to `timeout`.
-
-    Attributes:
-        busy (set[ShardWriter]): Writers with rows that have not landed.
-    """
-
-    def __init__(self, exchange: Exchange, *settings: Any) -> None:
-        self.exchange = exchange
-        self._settings = *settings, self
-        self.busy: set[ShardWriter] = set()
-        self._each: list[ShardWriter] = []
-        self._next = -1
-        self._inserting = threading.RLock()
-
-    def make(self, shard: int) -> ShardWriter:
-        """Make a writer that begins with this shard."""
-        return ShardWriter([link.actor for link in self.exchange.all], shard, *self._settings)
-
-    def insert(self, new: NewRows) -> None:
-        """Insert into one shard until a batch is sent, then into the next."""
-        with self._inserting:
-            if not self._each:
-                self._each = [self.make(link.number) for link in self.exchange.all]
-            if self._next < 0 or not self._each[self._next].collected:
-                self._next = (self._next + 1) % len(self._each)
-            self._each[self._next].collect(new)
-
-    def end_episodes(self) -> int:
-        """End the open episodes of rows that `insert` collected."""
-        with self._inserting:
-            return sum(writer.end_episodes() for writer in self._each)
-
-    def land(self) -> None:
-        """Send the rows collected so far, and wait until they have landed.
-
-        It does not wait for rows that the limiter holds back, or whose shard does not answer.
-        """
-        exchange = self.exchange
-        exchange.check_open()
-        going = {writer: writer.inserted + writer.lost + writer.on_their_way for writer in list(self.busy)}
-        exchange.outdated |= bool(going)
-        while going := {writer: rows for writer, rows in going.items() if not writer.has_landed(rows, _POLL)}:
-            answering = {link.number for link in exchange.reports()}
-            if {writer.shard for writer in going} & answering <= exchange.blocked():
-                return
-
-    @property
-    def on_their_way(self) -> int:
-        """Rows that have not landed, apart from those of open episodes."""
-        return sum(writer.on_their_way for writer in list(self.busy))
-
-
 def _invalid(handles: np.ndarray, answers: Sequence[tuple[np.ndarray, Any]]) -> np.ndarray:
     """Return the number of handles that shards skipped, or that no shard answered for. Shape ``[]``, int32."""
     return np.array(handles.size - sum(len(rows) - int(skipped) for rows, skipped in answers), np.int32)
@@ -93,17 +37,18 @@ def _invalid(handles: np.ndarray, answers: Sequence[tuple[np.ndarray, Any]]) -> 
 class ShardCalls(BaseCalls):
     """What the rows in shards can be asked for. Rows of this process land first, unless they are blocked.
 
-    Args:
-        exchange (Exchange): Sends requests to the shards.
-        writers (OwnWriters): The writers of this process.
-        batches (Batches): Draws batches.
-        spec (BufferSpec): What one buffer with the rows of all shards is.
+    `settings` are the arguments of a `ShardWriter` from `spec` to `timeout`.
     """
 
-    def __init__(self, exchange: Exchange, writers: OwnWriters, batches: Batches, spec: BufferSpec) -> None:
-        self.exchange, self.writers, self.batches, self.spec = exchange, writers, batches, spec
-        #: Held by a thread that draws a batch.
-        self.drawing = threading.RLock()
+    def __init__(self, exchange: Exchange, batches: Batches, spec: BufferSpec, *settings: Any) -> None:
+        self.exchange, self.batches, self.spec, self._settings = exchange, batches, spec, settings
+        #: Held by a thread that draws a batch, or inserts.
+        self.drawing, self._inserting = threading.RLock(), threading.RLock()
+        #: Writers with rows that have not landed.
+        self.busy: set[ShardWriter] = set()
+        #: Those of the learner, one for each shard. The first inserted last.
+        self._own = deque(self.writer(link.number) for link in exchange.all)
+        self._own.rotate(1)
 
     def resized(self, spec: BufferSpec) -> "ShardCalls":
         """Return an object on the same shards for another sample size."""
@@ -111,14 +56,48 @@ class ShardCalls(BaseCalls):
         clone.batches, clone.spec = self.batches.resized(spec), spec
         return clone
 
+    def writer(self, shard: int) -> ShardWriter:
+        """Make a writer that begins with this shard."""
+        return ShardWriter([link.actor for link in self.exchange.all], shard, *self._settings, self)
+
+    def insert(self, new: NewRows) -> None:
+        """Insert into one shard until a batch is sent, then into the next."""
+        with self._inserting:
+            if not self._own[0].collected:
+                self._own.rotate(-1)
+            self._own[0].collect(new)
+
+    def end_episodes(self) -> int:
+        """End the open episodes of rows that `insert` collected."""
+        with self._inserting:
+            return sum(writer.end_episodes() for writer in self._own)
+
+    def land(self) -> None:
+        """Send the rows collected so far, and wait until the shards have inserted them.
+
+        It does not wait for rows that the limiter holds back, or whose shard does not answer.
+        """
+        self.exchange.check_open()
+        going = {writer: writer.inserted + writer.lost + writer.on_their_way for writer in list(self.busy)}
+        self.exchange.outdated |= bool(going)
+        while going := {writer: rows for writer, rows in going.items() if not writer.has_landed(rows, _POLL)}:
+            answering = {link.number for link in self.exchange.reports()}
+            if {writer.shard for writer in going} & answering <= self.exchange.blocked():
+                return
+
+    @property
+    def on_their_way(self) -> int:
+        """Rows of this process that have not landed, apart from those of open episodes."""
+        return sum(writer.on_their_way for writer in list(self.busy))
+
     def settled(self) -> dict[Link, Report]:
         """Return the reports after the rows of this process have landed."""
-        self.writers.land()
+        self.land()
         return self.exchange.reports()
 
     def _asked(self, method: str, handles: np.ndarray, *arguments: object) -> list[tuple[np.ndarray, Any]]:
         """Call a method of the shards that store these rows, once the rows of this process are inserted."""
-        self.writers.land()
+        self.land()
         return self.exchange.call(method, handles, arguments)
 
     def count(self) -> int:
@@ -179,7 +158,7 @@ class ShardCalls(BaseCalls):
 
     def advance(self, steps: int) -> None:
         """Advance the learner's clock, in every shard."""
-        self.writers.land()
+        self.land()
         self.exchange.advance(steps)
 
     def progress_of(self, operation: str) -> list[Any]:
@@ -189,28 +168,23 @@ class ShardCalls(BaseCalls):
     def reset(self) -> None:
         """Remove all rows, in every shard that answers."""
         with self.drawing:
-            self.writers.land()
+            self.land()
             self.exchange.reset()
 
     def check(self) -> None:
         """Raise a ValueError if the state of a shard that answers is inconsistent."""
-        self.writers.land()
+        self.land()
         self.exchange.ask_all("check_valid")
 
 
 class ShardFront(InsertionFront, LimitedFront):
-    """The calls of a learner on shards, of which one at a time draws a batch. Others wait for no lock.
-
-    Args:
-        calls (ShardCalls): What the rows can be asked for.
-        spec (BufferSpec): What one buffer with the rows of all shards is.
-    """
+    """The calls of a learner on shards, of which one at a time draws a batch. Others wait for no lock."""
 
     calls: ShardCalls
 
     def __init__(self, calls: ShardCalls, spec: BufferSpec) -> None:
         LimitedFront.__init__(self, calls, spec, contextlib.nullcontext(), share, share)
-        InsertionFront.__init__(self, spec, calls.exchange.check_open, calls.writers.insert, calls.clock)
+        InsertionFront.__init__(self, spec, calls.exchange.check_open, calls.insert, calls.clock)
         self.ready_to_read, self.owner_of_limiter = self.ready, calls.exchange
 
     @property
@@ -221,7 +195,7 @@ class ShardFront(InsertionFront, LimitedFront):
     def turn_to_sample(self, stop: Event | None, rows: int | None = None) -> Held:
         """Wait until the limiter allows a sample, and no other thread draws one. End the wait once `stop` is set."""
         limiter, rows = self.limiter, rows or self.spec.sample_size
-        self.calls.writers.land()
+        self.calls.land()
         if limiter is not None and not limiter.lets_sample(rows):
             self.calls.settled()  # other processes may have inserted
         wait = contextlib.nullcontext() if limiter is None else limiter.turn("sample", rows, stop, poll=self._ask_again)

@@ -21,7 +21,7 @@ from ..store.kernels.tree import levels
 from ..store.spec.spec import BufferSpec
 from ..training.statistics import Statistics, statistics_of
 
-#: Bits of a handle, the lowest first: the row's serial number in its process, that of the process in its shard, the shard.
+#: Bits of a handle, the lowest first: the row's serial number in its process; the process's in its shard; the shard.
 _SERIAL_BITS, _LIFE_BITS, _SHARD_BITS = 40, 11, 12
 _SERIALS = (1 << _SERIAL_BITS) - 1
 MOST_SHARDS, LIVES = 1 << _SHARD_BITS, 1 << _LIFE_BITS
@@ -135,22 +135,20 @@ class Shard:
         found = [] if self._folder is None else self._folder.glob("save_*")
         return [path for path in found if path.stem.removeprefix("save_").isdecimal()]
 
-    def resume(self, number: int, identity: int) -> None:
+    def resume(self, number: int, identity: int, settles: bool = False) -> None:
         """Begin with the rows of a save, or with none if its number is 0, unless a learner has begun with this process.
 
-        Raises:
-            OSError, ValueError: If the file cannot be read.
+        A learner that begins `settles` the saves also of a process that goes on.
         """
-        if self.identity:
-            return
-        if number:
+        if self._folder is not None and (settles or (number and not self.identity)):
+            self.settle(number)  # the last process, or learner, may have died before
+        if number and not self.identity:
             assert self._folder is not None
-            self.settle(number)  # the last process may have died before
             with open_source(self._folder / f"save_{number}" / self._file) as source:
                 check_same(source, self._description)
                 load_parts(source, [Part("", self.rows, True)])
             self.learn(self._learner_state)
-        self.identity = identity
+        self.identity = self.identity or identity
 
     def learn(self, learner_state: dict[str, Any]) -> None:
         """Store the state of a learner for a later one, and apply its clock and the largest priority in any shard."""

@@ -25,7 +25,7 @@ from .cluster import connect
 from .configuration import check_sample_size, shard_specs, split, whole_spec
 from .drawing import Batches
 from .exchange import Exchange
-from .front import OwnWriters, ShardCalls, ShardFront
+from .front import ShardCalls, ShardFront
 from .shard import MOST_SHARDS
 from .starting import actors, begin, claim
 from .writer import ShardWriter
@@ -157,7 +157,6 @@ class ShardedReplay(NoContainer, Closing):
         options = whole.options
         self._exchange = Exchange(shards, seconds, limiter, options.beta, options.initial_priority, place)
         self._batch, limit = batch, None if limiter is None else limiter.timeout
-        self._writers = OwnWriters(self._exchange, self._specs[-1], batch, in_flight, limit)
         try:
             self.nbytes = begin(self._exchange, self._specs, new, resume, self._folder)
         except BaseException:
@@ -168,7 +167,8 @@ class ShardedReplay(NoContainer, Closing):
         spec = whole.called(_NAME)
         batches = Batches(self._exchange, spec, np.random.default_rng(seed))
         self.prioritized, self.weighted = spec.prioritized, spec.weighted
-        describe(self, spec, ShardFront(ShardCalls(self._exchange, self._writers, batches, spec), spec))
+        calls = ShardCalls(self._exchange, batches, spec, self._specs[-1], batch, in_flight, limit)
+        describe(self, spec, ShardFront(calls, spec))
 
     @property
     def limiter(self) -> RateLimiter | None:
@@ -226,7 +226,7 @@ class ShardedReplay(NoContainer, Closing):
         """
         self._exchange.check_open()
         number = next(self._turn) % self.num_shards if shard is None else shard
-        return self._writers.make(check_size(_NAME, "shard", number, self.num_shards - 1, minimum=0))
+        return self._front.calls.writer(check_size(_NAME, "shard", number, self.num_shards - 1, minimum=0))
 
     def end_episodes(self) -> int:
         """End the open episode of rows inserted without a writer, as `ShardWriter.end_episodes` does.
@@ -238,7 +238,7 @@ class ShardedReplay(NoContainer, Closing):
             RuntimeError: If the buffer does not store episodes.
         """
         need_episodes(self.spec.options, "end_episodes")
-        return self._writers.end_episodes()
+        return self._front.calls.end_episodes()
 
     # Rows out.
 
@@ -316,7 +316,7 @@ class ShardedReplay(NoContainer, Closing):
         """
         if self._folder is None:
             raise RuntimeError(f"For '{_NAME}', 'save' needs a ShardedReplay made with 'folder'.")
-        links, left = list(self._front.calls.settled()), self._writers.on_their_way
+        links, left = list(self._front.calls.settled()), self._front.calls.on_their_way
         if left:
             why = "the limiter holds them back, or their shard does not answer"
             logger.warning("save: %d rows that were inserted are in no file: %s", left, why)
@@ -360,5 +360,5 @@ class ShardedReplay(NoContainer, Closing):
         return (
             f"ShardedReplay(num_shards={self.num_shards}, answering={answering}, "
             f"capacity={self.capacity}, sample_size={self.sample_size}, inserted={self._exchange.inserted}, "
-            f"on_their_way={self._writers.on_their_way}, sampled={self._exchange.sampled}, limiter={self.limiter})"
+            f"on_their_way={self._front.calls.on_their_way}, sampled={self._exchange.sampled}, limiter={self.limiter})"
         )

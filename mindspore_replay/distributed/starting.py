@@ -85,10 +85,10 @@ def begin(exchange: Exchange, specs: Sequence[BufferSpec], new: Sequence[Any], r
             "with resume=True, or name another folder."
         )
     for link, shard, number in zip(exchange.all, begun, chosen.get("saves", [0] * len(begun))):
-        link.identity, link.saved = shard.identity, number
+        link.identity, link.saved = shard.identity or link.next_identity(), number
     if state := max([*(shard.learner_state for shard in begun), chosen], key=_age):
         exchange.resume(state)
-    exchange.begin(settles=folder is not None)
+    exchange.begin()
     return sum(shard.nbytes for shard in begun)
 
 

@@ -27,13 +27,9 @@ _AGAIN, _LOOK = 0.1, 0.01
 
 
 class InsertionFront:
-    """The insertion of rows into shards, where they land later.
+    """The insertion of rows into shards, where they land later: `store` takes checked rows.
 
-    Args:
-        spec (BufferSpec): What the buffer is.
-        ready (Callable): Raises a RuntimeError if the shards have ended.
-        store (Callable): Takes checked rows.
-        clock (Callable): Returns the newest version that rows may have.
+    `ready` raises a RuntimeError if the shards have ended. `clock` returns the newest version that rows may have.
     """
 
     def __init__(
@@ -79,7 +75,7 @@ class ShardWriter:
         batch (int): Rows to send at once.
         in_flight (int): Batches that may be in transit.
         timeout (Union[float, None]): Longest wait of an insertion for samples, in seconds, or ``None`` for no limit.
-        own (Union[OwnWriters, None]): The writers of the learner's process, or ``None`` in another one.
+        own (Union[ShardCalls, None]): The calls of the learner's process, or ``None`` in another one.
 
     Attributes:
         shard (int): Number of the shard it inserts into.
@@ -120,10 +116,8 @@ class ShardWriter:
         self._actors, self._session, self._own = list(actors), session(), own
         self._batch, self._in_flight, self._timeout = self._settings = batch, in_flight, timeout
         self._lock = threading.RLock()
-        #: Rows that are not sent yet.
-        self.collected = 0
-        self._fields: list[list[np.ndarray]] = []
-        self._more: list[dict[str, np.ndarray]] = []
+        #: Rows that are not sent yet: their number, and parts of them, by the numbers of columns and names of others.
+        self.collected, self._parts = 0, list[dict[Any, np.ndarray]]()
         #: Batches in transit: an answer to come, rows, and the shard; behind a lost one a question without rows, and
         #: whether that was not answered yet.
         self._sent: deque[tuple[Any, int, int]] = deque()
@@ -158,12 +152,16 @@ class ShardWriter:
         rows = new.batch.rows
         if rows == 0:
             return
-        per_row = {"priority": new.priority, "ends": new.ends, "version": new.version}
-        more = {key: np.array(np.broadcast_to(part, rows)) for key, part in per_row.items() if part is not None}
+        part: dict[Any, np.ndarray] = {}
+        for i, (field, shape) in enumerate(zip(new.fields, self.spec.columns.shapes)):
+            part[i] = bits(np.array(field.asnumpy() if is_tensor(field) else field)).reshape(rows, *shape)
+        for key, given in (("priority", new.priority), ("ends", new.ends), ("version", new.version)):
+            if given is not None:
+                part[key] = np.array(np.broadcast_to(given, rows))
         with self._lock:
             if self._own is not None:
                 self._own.busy.add(self)
-            if self.collected and set(more) != set(self._more[-1]):
+            if self.collected and part.keys() != self._parts[-1].keys():
                 self._send(self._whole())
                 if self.collected:
                     raise ValueError(
@@ -172,10 +170,7 @@ class ShardWriter:
                     )
             if self.collected + rows >= self._batch:
                 self._await_room()  # before these rows are collected, so that a failed call can be repeated
-            fields = [field.asnumpy() if is_tensor(field) else field for field in new.fields]
-            shapes = self.spec.columns.shapes
-            self._fields.append([bits(np.array(field)).reshape(rows, *shape) for field, shape in zip(fields, shapes)])
-            self._more.append(more)
+            self._parts.append(part)
             self.collected += rows
             if self.collected >= self._batch:
                 self._send(self._whole(waits=True))
@@ -188,12 +183,12 @@ class ShardWriter:
         rule = self.spec.options.rule
         if rule is None:
             return self.collected
-        parts = list(zip(list(self._fields), list(self._more)))  # another thread may change them
+        parts = list(self._parts)  # another thread may change them
         if not parts:
             return 0
-        said, terminated = np.concatenate([more["ends"] for _, more in parts]), None
+        said, terminated = np.concatenate([part["ends"] for part in parts]), None
         if rule.terminated >= 0:
-            terminated = np.concatenate([fields[rule.terminated].reshape(-1) for fields, _ in parts]) != 0
+            terminated = np.concatenate([part[rule.terminated].reshape(-1) for part in parts]) != 0
         after = np.append(said[1:], np.uint8(FINAL if waits else 0))
         whole = np.flatnonzero(~continues(marks_of(rule, said, terminated), after))
         return int(whole[-1]) + 1 if whole.size else 0
@@ -202,51 +197,56 @@ class ShardWriter:
         if rows == 0:
             return
         self._await_room()
-        fields = [np.concatenate(column) for column in zip(*self._fields)]
-        more = {key: np.concatenate([part[key] for part in self._more]) for key in self._more[0]}
-        first = {key: part[:rows] for key, part in more.items()}
-        if (ends := first.pop("ends", None)) is not None:
-            first |= {"end": (ends & END) != 0, "final": (ends & FINAL) != 0}
-        self._sent.append((self._insert([field[:rows] for field in fields], rows, first), rows, self.shard))
-        left = rows < self.collected
-        self._fields = [[field[rows:] for field in fields]] if left else []
-        self._more = [{key: part[rows:] for key, part in more.items()}] if left else []
+        whole = {key: np.concatenate([part[key] for part in self._parts]) for key in self._parts[0]}
+        more = {key: array[:rows] for key, array in whole.items()}
+        fields = [more.pop(i) for i in range(len(self.spec.columns.shapes))]
+        if (ends := more.pop("ends", None)) is not None:
+            more |= {"end": (ends & END) != 0, "final": (ends & FINAL) != 0}
+        self._sent.append((self._insert(fields, rows, more), rows, self.shard))
         self.collected -= rows
+        self._parts = [{key: array[rows:] for key, array in whole.items()}] if self.collected else []
 
     def _insert(self, *batch: object) -> object:
         return self._actors[self.shard].insert.remote(*batch)
 
     def _await_room(self) -> None:
         while not self._has_room:
-            self._await_oldest(_AGAIN)
+            self._await_oldest()
 
-    def _await_oldest(self, pause: float = 0.0) -> None:
-        """Wait for the oldest answer, and pause if the shard is being restarted. A long wait is logged once."""
-        ray, (ref, rows, shard), start, seconds, said = ray_module(), self._sent[0], time.perf_counter(), 0.0, False
-        limit = self._timeout if rows and self._timeout is not None else math.inf
+    def _await_oldest(self) -> None:
+        """Wait for the oldest answer. A long wait is logged once."""
         self._check_open()
-        while not ray.wait([ref], timeout=min(PATIENCE if self._own is None else _LOOK, limit - seconds))[0]:
-            seconds = time.perf_counter() - start
-            self._check_open()
-            if seconds >= limit:
-                self.waited += seconds
-                raise TimeoutError(
-                    f"For 'RateLimiter', {rows} rows could not be inserted within {limit:g} s; they are still in "
-                    f"transit to shard {shard}. Sample rows first, or call disable() of the limiter while you fill the "
-                    "buffer."
-                )
-            if seconds >= PATIENCE and rows and not said:
-                said = True
-                logger.warning(
-                    "%d rows could not be inserted into shard %d for %g s: the wait ends when the learner samples, if "
-                    "a limiter holds them back, or when the shard answers. A timeout of the limiter makes a long wait "
-                    "an error.",
-                    *(rows, shard, PATIENCE),
-                )
-            if self._own is not None:
-                self._own.exchange.reports()  # which looks after the shards
-        self.waited += time.perf_counter() - start
-        self._sent.popleft()
+        (ref, rows, shard), start, seconds, said = self._sent[0], time.perf_counter(), 0.0, False
+        limit = self._timeout if rows and self._timeout is not None else math.inf
+        try:
+            while not ray_module().wait([ref], timeout=min(PATIENCE if self._own is None else _LOOK, limit - seconds))[
+                0
+            ]:
+                seconds = time.perf_counter() - start
+                self._check_open()
+                if seconds >= limit:
+                    raise TimeoutError(
+                        f"For 'RateLimiter', {rows} rows could not be inserted within {limit:g} s; they are still in "
+                        f"transit to shard {shard}. Sample rows first, or call disable() of the limiter while you fill "
+                        "the buffer."
+                    )
+                if seconds >= PATIENCE and rows and not said:
+                    said = True
+                    logger.warning(
+                        "%d rows could not be inserted into shard %d for %g s: the wait ends when the learner samples, "
+                        "if a limiter holds them back, or when the shard answers. A timeout of the limiter makes a "
+                        "long wait an error.",
+                        *(rows, shard, PATIENCE),
+                    )
+                if self._own is not None:
+                    self._own.exchange.reports()  # which looks after the shards
+        finally:
+            self.waited += time.perf_counter() - start
+        self._take_oldest(_AGAIN)
+
+    def _take_oldest(self, pause: float = 0.0) -> None:
+        """Take the oldest answer, which is there, and pause if the shard is being restarted."""
+        ray, (ref, rows, shard) = ray_module(), self._sent.popleft()
         try:
             ray.get(ref)
             self.inserted, self._doubts = self.inserted + rows, self._doubts and rows > 0
@@ -289,7 +289,7 @@ class ShardWriter:
         with self._lock:
             if self._whole() == self.collected:
                 return 0
-            self._more[-1]["ends"][-1] |= END
+            self._parts[-1]["ends"][-1] |= END
             return 1
 
     def flush(self) -> "ShardWriter":
@@ -307,7 +307,7 @@ class ShardWriter:
         with self._lock:
             self.send()
             while self._in_transit:
-                self._await_oldest(_AGAIN)
+                self._await_oldest()
         return self
 
     def send(self) -> None:
@@ -326,7 +326,7 @@ class ShardWriter:
         try:
             for wait in (0.0, seconds):
                 while self._sent and ray_module().wait([self._sent[0][0]], timeout=wait)[0]:
-                    self._await_oldest()
+                    self._take_oldest()
                 if self._has_room:
                     self._send(self._whole())
             if self._own is not None and not (self._sent or self.collected):

@@ -426,7 +426,7 @@ def hand_over(replay: ShardedReplay, writers: list[ShardWriter]) -> int:
     if not writers:
         for number in range(100, 111):
             replay.insert(rows([number]))
-        assert replay._writers.on_their_way > 0
+        assert replay._front.calls.on_their_way > 0
         return 11
     for i, writer in enumerate(writers):
         for number in range(8):
@@ -453,7 +453,7 @@ def test_every_method_awaits_what_was_handed_over(own: str, tmp_path: Path):
             assert sees(replay, old), name
             reports = replay._ray.get([link.actor.report.remote() for link in replay._exchange.all])
             assert sum(report.inserted for report in reports) == inserted, name
-            assert not replay._writers.busy, name
+            assert not replay._front.calls.busy, name
 
 
 def test_what_is_printed():
@@ -643,7 +643,7 @@ def test_answers_of_a_process_that_was_replaced_are_dropped():
         assert exchange.note(link, old)
         assert not exchange.note(link, fresh)  # it may have to load its rows first
         assert (exchange.deaths, link.ping is None, link.identity) == (1, False, old.identity)
-        exchange.start(link, new)
+        exchange.meet(link, new)
         assert (exchange.deaths, link.ping, link.identity, link.counted) == (1, None, new.identity, 3)
         assert not exchange.note(link, old)
         assert exchange.note(link, new)
