@@ -12,12 +12,9 @@ import numpy as np
 
 from ..store.waits.limiter import RateLimiter
 from .cluster import ray_module, session
-from .shard import LIVES, Report, shards_of
+from .shard import LIVES, Report
 
 logger = logging.getLogger("mindspore_replay.distributed")
-
-#: Seconds between two attempts to reach a shard whose process has died.
-_AGAIN = 0.2
 
 
 class Link:
@@ -31,8 +28,8 @@ class Link:
         self.saved = 0
         #: The latest report of the current process.
         self.report: Report | None = None
-        #: The request that it has not answered, ``None`` if it answers, and when it was sent.
-        self.ping, self.tried = None, 0.0
+        #: The request that it has not answered, ``None`` if it answers.
+        self.ping: object = None
         self.is_dead = False
 
     def next_identity(self) -> int:
@@ -120,7 +117,7 @@ class Exchange:
         with self.lock:
             for link in self.all:
                 if link.ping is not None and self._ray.wait([link.ping], timeout=0)[0]:
-                    self._look_after(link)
+                    self._meet(link)
             return [link for link in self.all if link.ping is None]
 
     def latest(self) -> dict[Link, Report]:
@@ -185,49 +182,48 @@ class Exchange:
             link.allowed, self.clock = report.allowed, max(self.clock, report.clock)
         self.reports()
 
-    def meet(self, link: Link, report: Report) -> None:
-        """Go on with a process of a shard that answers again, or begin with a new one."""
-        with self.lock:
-            if report.identity == link.identity:
-                logger.warning("shard %d answers again", link.number)
-            else:
-                self._count_death(link, "its process was replaced")
-                nothing = "" if report.rows else ": it has no checkpoint"
-                logger.warning("shard %d is there again, with %d rows%s", link.number, report.rows, nothing)
-                link.identity, link.counted, link.report = report.identity, 0, None
-            link.allowed, link.ping, link.is_dead = report.allowed, None, False
-            self.note(link, report)
-
     def _has_died(self, link: Link, why: object) -> None:
-        self._count_death(link, why)
-        if link.ping is None:
-            self._ping(link)
-
-    def _count_death(self, link: Link, why: object) -> None:
+        """Count a death unless it is counted, and ask the shard whether it is there."""
         if not link.is_dead:
             link.is_dead = True
             self.deaths += 1
             logger.warning("shard %d has died, the others continue: %s", link.number, str(why).splitlines()[0])
+        if link.ping is None:
+            self._ping(link)
 
     def _ping(self, link: Link) -> None:
         """Ask a shard whether it is there. A new process loads its last save."""
-        link.tried, resume = time.monotonic(), ("resume", link.saved, link.next_identity())
-        link.ping = link.actor.answer.remote(self.learner_state(), *resume)
+        resume = "resume", link.saved, link.next_identity()
+        link.ping = link.actor.answer_once_there.remote(self.learner_state(), *resume)
 
-    def _look_after(self, link: Link) -> None:
-        """Take the answer of a shard that did not answer before."""
+    def _meet(self, link: Link) -> None:
+        """Go on with the process of a shard that answers again, or begin with a new one."""
         try:
-            self.meet(link, self._ray.get(link.ping)[0])
-            return
+            report, _ = self._ray.get(link.ping)
         except self._ray.exceptions.RayTaskError as error:
             logger.warning("shard %d cannot load its last save: %s", link.number, error.cause)
             link.saved = 0
-        except self._ray.exceptions.RayError as error:
-            self._count_death(link, error)
-        if time.monotonic() - link.tried > _AGAIN:
             self._ping(link)
+            return
+        except self._ray.exceptions.RayError as error:
+            self._has_died(link, error)  # for good
+            return
+        if report.identity == link.identity:
+            logger.warning("shard %d answers again", link.number)
+        else:
+            self._has_died(link, "its process was replaced")
+            nothing = "" if report.rows else ": it has no checkpoint"
+            logger.warning("shard %d is there again, with %d rows%s", link.number, report.rows, nothing)
+            link.identity, link.counted, link.report = report.identity, 0, None
+        link.allowed, link.ping, link.is_dead = report.allowed, None, False
+        self.note(link, report)
 
     # Requests to all.
+
+    def reset(self) -> None:
+        """Remove all rows of the shards that answer, and reset clock, beta and largest priority."""
+        self.clock, (self.beta, self.largest) = 0, self._first
+        self.ask_all("reset")
 
     def reports(self) -> dict[Link, Report]:
         """Request a report from each shard, and grant what may be inserted."""
@@ -278,16 +274,6 @@ class Exchange:
         """Return the shards whose next rows the limiter holds back, though others have none to spare."""
         return {link.number for link, told in self.latest().items() if told.inserted + told.wanted > link.allowed}
 
-    def advance(self, steps: int) -> None:
-        """Advance the clock. A shard that does not answer gets it with the next request."""
-        self.clock += steps
-        self.ask_all("report")
-
-    def reset(self) -> None:
-        """Remove all rows of the shards that answer, and reset clock, beta and largest priority."""
-        self.clock, (self.beta, self.largest) = 0, self._first
-        self.ask_all("reset")
-
     def save(self, links: Sequence[Link]) -> None:
         """Let these shards write their files as one save. Files of the last save stay until all have written.
 
@@ -310,23 +296,3 @@ class Exchange:
                     return
                 links = done
         raise self.no_answer()
-
-    def call(self, method: str, handles: np.ndarray, arguments: Sequence[object] = ()) -> list[tuple[np.ndarray, Any]]:
-        """Call a method of the buffers that store the rows, with handles ``[n]`` and arrays, or lists or dicts of them.
-
-        Return, for each shard that answers, positions in `handles`, and the result for them.
-        """
-        shards = shards_of(handles)
-        places = {link: rows for link in self.alive() if (rows := np.flatnonzero(shards == link.number)).size}
-        requests = {
-            link: ("call", method, handles[rows], *(_rows_of(argument, rows) for argument in arguments))
-            for link, rows in places.items()
-        }
-        return [(places[link], result) for link, result in self.ask(requests).items()]
-
-
-def _rows_of(arrays: object, rows: np.ndarray) -> object:
-    """Return these rows of an array, or of each in a list or dict."""
-    if isinstance(arrays, dict):
-        return {key: array[rows] for key, array in arrays.items()}
-    return [array[rows] for array in arrays] if isinstance(arrays, list) else np.asarray(arrays)[rows]

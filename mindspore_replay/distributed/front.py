@@ -20,7 +20,7 @@ from ..store.spec.spec import BufferSpec
 from .configuration import most_starts
 from .drawing import Batches
 from .exchange import Exchange, Link
-from .shard import Report
+from .shard import Report, shards_of
 from .writer import InsertionFront, ShardWriter, bits
 
 _Result = TypeVar("_Result")
@@ -40,7 +40,13 @@ class ShardCalls(BaseCalls):
     `settings` are the arguments of a `ShardWriter` from `spec` to `timeout`.
     """
 
-    def __init__(self, exchange: Exchange, batches: Batches, spec: BufferSpec, *settings: Any) -> None:
+    def __init__(
+        self,
+        exchange: Exchange,
+        batches: Batches,
+        spec: BufferSpec,
+        settings: tuple[BufferSpec, int, int, float | None],
+    ) -> None:
         self.exchange, self.batches, self.spec, self._settings = exchange, batches, spec, settings
         #: Held by a thread that draws a batch, or inserts.
         self.drawing, self._inserting = threading.RLock(), threading.RLock()
@@ -96,9 +102,17 @@ class ShardCalls(BaseCalls):
         return self.exchange.reports()
 
     def _asked(self, method: str, handles: np.ndarray, *arguments: object) -> list[tuple[np.ndarray, Any]]:
-        """Call a method of the shards that store these rows, once the rows of this process are inserted."""
+        """Call a method of the shards that store these rows, once the rows of this process are inserted.
+
+        Return, for each shard that answers, positions in `handles`, and the result for them.
+        """
         self.land()
-        return self.exchange.call(method, handles, arguments)
+        shards, places, requests = shards_of(handles), {}, {}
+        for link in self.exchange.alive():
+            places[link] = rows = np.flatnonzero(shards == link.number)
+            if rows.size:
+                requests[link] = "call", method, handles[rows], *(_rows_of(argument, rows) for argument in arguments)
+        return [(places[link], result) for link, result in self.exchange.ask(requests).items()]
 
     def count(self) -> int:
         """Return the number of rows stored in the shards that answer."""
@@ -157,9 +171,10 @@ class ShardCalls(BaseCalls):
         return tuple(part.reshape(handles.shape) for part in parts)
 
     def advance(self, steps: int) -> None:
-        """Advance the learner's clock, in every shard."""
+        """Advance the learner's clock. A shard that does not answer gets it with the next request."""
         self.land()
-        self.exchange.advance(steps)
+        self.exchange.clock += steps
+        self.exchange.ask_all("report")
 
     def progress_of(self, operation: str) -> list[Any]:
         """Return numbers that change with each sample."""
@@ -214,3 +229,10 @@ class ShardFront(InsertionFront, LimitedFront):
         """Ask the shards for new insertions, soon and within so many seconds."""
         time.sleep(min(seconds, _POLL))
         self.calls.settled()
+
+
+def _rows_of(arrays: object, rows: np.ndarray) -> object:
+    """Return these rows of an array, or of each in a list or dict."""
+    if isinstance(arrays, dict):
+        return {key: array[rows] for key, array in arrays.items()}
+    return [array[rows] for array in arrays] if isinstance(arrays, list) else np.asarray(arrays)[rows]

@@ -107,6 +107,10 @@ class Shard:
         result = getattr(self, method)(*arguments)
         return self.report(), result
 
+    def answer_once_there(self, learner_state: dict[str, Any], method: str, *arguments: Any) -> tuple[Report, Any]:
+        """Do what `answer` does. Ray calls it again until the process of the shard is there."""
+        return self.answer(learner_state, method, *arguments)
+
     def begin(self, expected: dict[str, Any], resume: bool) -> Begun:
         """Answer a learner that begins.
 
@@ -161,7 +165,7 @@ class Shard:
                 self.rows.arrays["max_priority"][...] = learner_state["largest"]  # as in one buffer
 
     def report(self) -> Report:
-        """Report the state of the shard."""
+        """Report the state of the shard, once its process is there."""
         with self.rows.lock:
             counts = len(self.rows), self._inserted, self._allowed, self._wanted
             now = *self._weights(), *counts, self._largest(), self._clock()
@@ -272,6 +276,8 @@ class Shard:
                     other.rmdir()
 
 
-# What `ray.method(concurrency_group="write")` does, in a module that imports no Ray. A call cannot name the group: Ray
-# Client refuses that.
+# What `ray.method(concurrency_group="write")` and `ray.method(max_task_retries=-1)` do, in a module that imports no Ray.
+# A call cannot have such options: Ray Client refuses that.
 Shard.insert.__ray_concurrency_group__ = "write"  # type: ignore[attr-defined]
+Shard.report.__ray_max_task_retries__ = -1  # type: ignore[attr-defined]
+Shard.answer_once_there.__ray_max_task_retries__ = -1  # type: ignore[attr-defined]

@@ -167,7 +167,7 @@ class ShardedReplay(NoContainer, Closing):
         spec = whole.called(_NAME)
         batches = Batches(self._exchange, spec, np.random.default_rng(seed))
         self.prioritized, self.weighted = spec.prioritized, spec.weighted
-        calls = ShardCalls(self._exchange, batches, spec, self._specs[-1], batch, in_flight, limit)
+        calls = ShardCalls(self._exchange, batches, spec, (self._specs[-1], batch, in_flight, limit))
         describe(self, spec, ShardFront(calls, spec))
 
     @property

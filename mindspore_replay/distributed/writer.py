@@ -22,8 +22,8 @@ from .cluster import ray_module, session
 
 logger = logging.getLogger("mindspore_replay.distributed")
 
-#: Seconds between two questions whether a shard has restarted, and between two looks at the shards by their learner.
-_AGAIN, _LOOK = 0.1, 0.01
+#: Seconds between two looks at the shards by their learner.
+_LOOK = 0.01
 
 
 class InsertionFront:
@@ -242,10 +242,10 @@ class ShardWriter:
                     self._own.exchange.reports()  # which looks after the shards
         finally:
             self.waited += time.perf_counter() - start
-        self._take_oldest(_AGAIN)
+        self._take_oldest()
 
-    def _take_oldest(self, pause: float = 0.0) -> None:
-        """Take the oldest answer, which is there, and pause if the shard is being restarted."""
+    def _take_oldest(self) -> None:
+        """Take the oldest answer, which is there."""
         ray, (ref, rows, shard) = ray_module(), self._sent.popleft()
         try:
             ray.get(ref)
@@ -262,7 +262,6 @@ class ShardWriter:
             if isinstance(error, ray.exceptions.ActorDiedError):
                 self._leave()
             elif not (rows and self._doubts):  # what is sent to a process that is restarting is lost at once
-                time.sleep(0.0 if rows else pause)
                 self._doubts = True
                 self._sent.append((self._actors[shard].report.remote(), 0, shard))
 

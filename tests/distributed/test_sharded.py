@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -643,7 +644,9 @@ def test_answers_of_a_process_that_was_replaced_are_dropped():
         assert exchange.note(link, old)
         assert not exchange.note(link, fresh)  # it may have to load its rows first
         assert (exchange.deaths, link.ping is None, link.identity) == (1, False, old.identity)
-        exchange.meet(link, new)
+        link.ping = Future[Any]()
+        link.ping.set_result((new, None))
+        assert link in exchange.alive()
         assert (exchange.deaths, link.ping, link.identity, link.counted) == (1, None, new.identity, 3)
         assert not exchange.note(link, old)
         assert exchange.note(link, new)

@@ -98,6 +98,8 @@ class World:
                 self.staged[actor.number][max(arguments[2])] = generation(actor.shard)
             answer.set_result(getattr(actor.shard, method)(*arguments))
         except Killed:
+            if hasattr(getattr(Shard, method), "__ray_max_task_retries__"):
+                return self.call(actor, method, arguments)
             answer.set_exception(ActorDiedError("killed"))
         except Exception as error:
             answer.set_exception(TaskError(error))

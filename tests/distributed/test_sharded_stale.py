@@ -27,7 +27,8 @@ class Setting:
         if kind == "prioritized":
             config |= {"alpha": 1.0, "epsilon": 0.0, "normalize": "buffer" if by_buffer else "batch"}
         replay = ShardedReplay({**config, "sample_size": BATCH if more.get("replace", True) else 4}, num_shards=2)
-        self.exchange, self.batches, self.asked = replay._exchange, replay._front.calls.batches, ray.sent
+        self.exchange, self.calls, self.asked = replay._exchange, replay._front.calls, ray.sent
+        self.batches = self.calls.batches
         self.stores = [link.actor._shard.rows for link in self.exchange.all]
 
     def fill(self, *rows: int, first: int = 0) -> None:
@@ -102,7 +103,7 @@ def test_answers_of_other_methods_bring_totals_too(ray: LocalRay):
     setting.exchange.reports()
     place = setting.exchange.all[0].actor._shard._place << 40
     for method, *arguments in (("update_priorities", np.full(1, 7.0, np.float32)), ("delete",), ("info",)):
-        setting.exchange.call(method, np.full(1, place), arguments)
+        setting.calls._asked(method, np.full(1, place), *arguments)
         known = [report.total for report in setting.exchange.latest().values()]
         assert known == [12 if method == "update_priorities" else 5, 6]
 

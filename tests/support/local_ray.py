@@ -54,7 +54,7 @@ class Actor:
     def _send(self, method: str, given: tuple[Any, ...]) -> Future[Any]:
         """Call a method, and return what its answer will be."""
         answer: Future[Any] = Future()
-        self._sent.append(given[1] if method == "answer" else method)
+        self._sent.append(given[1] if method.startswith("answer") else method)
         arguments = pickle.dumps(given)
         if self._killed:
             answer.set_exception(ActorDiedError())
@@ -90,7 +90,10 @@ class Actor:
             answer.set_result(pickle.loads(pickle.dumps(getattr(self._shard, method)(*pickle.loads(arguments)))))
         except Died:
             self._shard, self._has_died = Shard(*pickle.loads(self._arguments)), False
-            answer.set_exception(RayError("the process has died"))
+            if hasattr(getattr(Shard, method), "__ray_max_task_retries__"):
+                self._call(answer, method, arguments)
+            else:
+                answer.set_exception(RayError("the process has died"))
         except BaseException as error:
             answer.set_exception(TaskError(error))
 
