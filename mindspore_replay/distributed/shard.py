@@ -177,7 +177,7 @@ class Shard:
     def _clock(self) -> int:
         return int(self.rows.arrays["clock"][0]) if self._weighted else 0
 
-    def insert(self, fields: list[np.ndarray], rows: int, more: dict[str, Any]) -> None:
+    def insert(self, fields: list[np.ndarray], rows: int, more: dict[str, Any], _there: object = None) -> None:
         """Insert columns ``[rows, *F]`` once they are granted, with `more` arguments of the buffer's `insert`."""
         with self._granted:
             self._wanted = rows
@@ -276,8 +276,8 @@ class Shard:
                     other.rmdir()
 
 
-# What `ray.method(concurrency_group="write")` and `ray.method(max_task_retries=-1)` do, in a module that imports no Ray.
-# A call cannot have such options: Ray Client refuses that.
+# What `ray.method(concurrency_group="write")` and `ray.method(max_task_retries=-1)` do, in a module that imports no
+# Ray. A call cannot have such options: Ray Client refuses that.
 Shard.insert.__ray_concurrency_group__ = "write"  # type: ignore[attr-defined]
 Shard.report.__ray_max_task_retries__ = -1  # type: ignore[attr-defined]
 Shard.answer_once_there.__ray_max_task_retries__ = -1  # type: ignore[attr-defined]

@@ -118,10 +118,10 @@ class ShardWriter:
         self._lock = threading.RLock()
         #: Rows that are not sent yet: their number, and parts of them, by the numbers of columns and names of others.
         self.collected, self._parts = 0, list[dict[Any, np.ndarray]]()
-        #: Batches in transit: an answer to come, rows, and the shard; behind a lost one a question without rows, and
-        #: whether that was not answered yet.
+        #: Batches in transit: an answer to come, rows, and the shard.
         self._sent: deque[tuple[Any, int, int]] = deque()
-        self._doubts = False
+        #: After a lost batch, what the shard answers when it is there again. Ray sends later batches then, not before.
+        self._there: Any = None
 
     def __reduce__(self) -> tuple[object, ...]:
         if self.collected or self._sent:
@@ -207,21 +207,20 @@ class ShardWriter:
         self._parts = [{key: array[rows:] for key, array in whole.items()}] if self.collected else []
 
     def _insert(self, *batch: object) -> object:
-        return self._actors[self.shard].insert.remote(*batch)
+        return self._actors[self.shard].insert.remote(*batch, self._there)
 
     def _await_room(self) -> None:
-        while not self._has_room:
+        while len(self._sent) >= self._in_flight:
             self._await_oldest()
 
     def _await_oldest(self) -> None:
         """Wait for the oldest answer. A long wait is logged once."""
         self._check_open()
         (ref, rows, shard), start, seconds, said = self._sent[0], time.perf_counter(), 0.0, False
-        limit = self._timeout if rows and self._timeout is not None else math.inf
+        limit = math.inf if self._timeout is None or self._there is not None else self._timeout
+        look = PATIENCE if self._own is None else _LOOK
         try:
-            while not ray_module().wait([ref], timeout=min(PATIENCE if self._own is None else _LOOK, limit - seconds))[
-                0
-            ]:
+            while not ray_module().wait([ref], timeout=min(look, limit - seconds))[0]:
                 seconds = time.perf_counter() - start
                 self._check_open()
                 if seconds >= limit:
@@ -230,7 +229,7 @@ class ShardWriter:
                         f"transit to shard {shard}. Sample rows first, or call disable() of the limiter while you fill "
                         "the buffer."
                     )
-                if seconds >= PATIENCE and rows and not said:
+                if seconds >= PATIENCE and not said:
                     said = True
                     logger.warning(
                         "%d rows could not be inserted into shard %d for %g s: the wait ends when the learner samples, "
@@ -249,25 +248,23 @@ class ShardWriter:
         ray, (ref, rows, shard) = ray_module(), self._sent.popleft()
         try:
             ray.get(ref)
-            self.inserted, self._doubts = self.inserted + rows, self._doubts and rows > 0
+            self.inserted, self._there = self.inserted + rows, None
         except ray.exceptions.RayTaskError as error:
             self.lost += rows
             raise error.cause from None
         except ray.exceptions.RayError as error:
             self.lost += rows
-            if rows:
-                logger.warning("shard %d has died, and %d rows on their way are lost", shard, rows)
+            logger.warning("shard %d has died, and %d rows on their way are lost", shard, rows)
             if shard != self.shard:
                 return
             if isinstance(error, ray.exceptions.ActorDiedError):
                 self._leave()
-            elif not (rows and self._doubts):  # what is sent to a process that is restarting is lost at once
-                self._doubts = True
-                self._sent.append((self._actors[shard].report.remote(), 0, shard))
+            else:
+                self._there = self._actors[shard].report.remote()
 
     def _leave(self) -> None:
         """Go to the next shard, since this one will not restart."""
-        self._actors[self.shard], self._doubts = None, False
+        self._actors[self.shard] = self._there = None
         left = [(self.shard + i) % len(self._actors) for i in range(len(self._actors))]
         self.shard = next((i for i in left if self._actors[i] is not None), self.shard)
         self._check_open()
@@ -305,7 +302,7 @@ class ShardWriter:
         """
         with self._lock:
             self.send()
-            while self._in_transit:
+            while self._sent:
                 self._await_oldest()
         return self
 
@@ -326,17 +323,13 @@ class ShardWriter:
             for wait in (0.0, seconds):
                 while self._sent and ray_module().wait([self._sent[0][0]], timeout=wait)[0]:
                     self._take_oldest()
-                if self._has_room:
+                if len(self._sent) < self._in_flight:
                     self._send(self._whole())
             if self._own is not None and not (self._sent or self.collected):
                 self._own.busy.discard(self)
             return self.inserted + self.lost >= rows
         finally:
             self._lock.release()
-
-    @property
-    def _has_room(self) -> bool:
-        return len(self._sent) < self._in_flight and not self._doubts
 
     @property
     def on_their_way(self) -> int:

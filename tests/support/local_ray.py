@@ -55,7 +55,7 @@ class Actor:
         """Call a method, and return what its answer will be."""
         answer: Future[Any] = Future()
         self._sent.append(given[1] if method.startswith("answer") else method)
-        arguments = pickle.dumps(given)
+        arguments = pickle.dumps([one.result() if isinstance(one, Future) else one for one in given])
         if self._killed:
             answer.set_exception(ActorDiedError())
         elif self._is_stopped:
