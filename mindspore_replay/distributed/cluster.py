@@ -1,19 +1,24 @@
-"""The connection to Ray's cluster."""
+"""The connection to Ray's cluster, and the actors of a learner there."""
 
 import contextlib
 import functools
 import importlib
 import os
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ..store.base.optional import optional
+from ..store.spec.spec import BufferSpec
+from .shard import Shard
 
 #: If this environment variable is "0", Ray listens on the loopback address, not on the machine's address in a network.
 _IN_A_NETWORK = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
-NAMESPACE = "mindspore_replay"
+_NAMESPACE = "mindspore_replay"
+#: Seconds that the name of a learner may take to become free after it has ended.
+_FREE = 10.0
 
 
 def ray_module() -> Any:
@@ -49,7 +54,7 @@ def connect() -> Any:
     alone = not address or address.startswith(("127.0.0.1:", "localhost:"))
     with _at_the_loopback_address() if alone else contextlib.nullcontext(), _away_from_other_sources():
         ray = ray_module()
-        ray.init(namespace=NAMESPACE, **options)
+        ray.init(namespace=_NAMESPACE, **options)
     return ray
 
 
@@ -89,3 +94,42 @@ def _away_from_other_sources() -> Iterator[None]:
     finally:
         os.chdir(here)
         sys.argv[0] = script
+
+
+class _Learner:
+    """An actor owned by a learner: its name stays taken as long as the learner lives."""
+
+
+def claim(name: str) -> Any:
+    """Reserve the shards of a name for this learner, and return the reservation, which ends with the handle."""
+    place = ray_module().remote(num_cpus=0)(_Learner).options(namespace=_NAMESPACE, name=f"{name}/learner")
+    deadline = time.monotonic() + _FREE
+    while True:
+        try:
+            return place.remote()
+        except ValueError:  # the name is taken
+            if time.monotonic() > deadline:
+                raise RuntimeError(
+                    f"For 'ShardedReplay', the shards of a 'name' must have one learner, but another one uses {name!r}. "
+                    "End it or call its close(), which ends the shards too, or use another 'name'. Processes that only "
+                    "insert need no learner: pass them a writer()."
+                ) from None
+            time.sleep(0.1)
+
+
+def actors(specs: Sequence[BufferSpec], settings: Mapping[str, Any]) -> tuple[list[Any], list[Any]]:
+    """Make the shards, or find those that run under the name. Return all, and those that were made."""
+    ray, shard_class = ray_module(), ray_module().remote(concurrency_groups={"write": 1}, max_restarts=-1)(Shard)
+    options = {"scheduling_strategy": "SPREAD", **(settings.get("resources") or {})}
+    name, folder = settings.get("name"), settings.get("folder")
+    begun, new = [], []
+    for i, spec in enumerate(specs):
+        if name is not None:
+            options |= {"namespace": _NAMESPACE, "lifetime": "detached", "name": f"{name}/shard_{i}"}
+            with contextlib.suppress(ValueError):  # there is none
+                begun.append(ray.get_actor(options["name"], _NAMESPACE))
+                continue
+        where = None if folder is None else os.path.abspath(folder)
+        begun.append(shard_class.options(**options).remote(spec, where, i))
+        new.append(begun[-1])
+    return begun, new

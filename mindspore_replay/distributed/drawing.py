@@ -56,10 +56,6 @@ class Batches:
         self._steady = False
         self._outputs: tuple[Callable[[], np.ndarray], ...] | None = None
 
-    def resized(self, spec: BufferSpec) -> "Batches":
-        """Return an object that draws batches of another size, with the same random generator."""
-        return Batches(self.exchange, spec, self.rng)
-
     def draw(self, beta: float) -> list[Tensor]:
         """Draw a batch. Rows that a shard does not deliver in time are drawn from the others.
 

@@ -10,11 +10,15 @@ from typing import Any
 
 import numpy as np
 
+from ..store.spec.spec import BufferSpec
 from ..store.waits.limiter import RateLimiter
 from .cluster import ray_module, session
-from .shard import LIVES, Report
+from .shard import LIVES, Begun, Report
 
 logger = logging.getLogger("mindspore_replay.distributed")
+
+#: Seconds to wait for the processes of the shards to start.
+_START = 300.0
 
 
 class Link:
@@ -100,7 +104,7 @@ class Exchange:
             state["counted"] = {str(link.identity): link.counted for link in self.all}
         return state
 
-    def resume(self, state: Mapping[str, Any]) -> None:
+    def _resume(self, state: Mapping[str, Any]) -> None:
         """Resume from the state of an earlier learner, of whose processes of shards the links have the identity."""
         self.samples, self.sampled, self.beta = state["samples"], state["sampled"], state["beta"]
         self.clock, self.largest = state["clock"], state["largest"]
@@ -175,12 +179,36 @@ class Exchange:
                     self.limiter.count_inserted(new)
             return True
 
-    def begin(self) -> None:
-        """Let processes of shards begin with their saves, and grant what may be inserted."""
+    def begin(self, specs: Sequence[BufferSpec], new: Sequence[Any], resume: bool, folder: str | None) -> int:
+        """Wait until all shards have started, and let those without rows load the newest save that all have.
+
+        Those that are not `new` ran under the name. The learner resumes from the latest state of one. Return the bytes
+        of the rows.
+
+        Raises:
+            FileExistsError: If new shards are not to resume, and the folder contains a save.
+            FileNotFoundError: If new shards are to resume, and nothing was saved.
+            ValueError: If no save there is one of as many shards, or shards have another description.
+        """
+        begun = _begun(self.all, specs, resume)
+        chosen = _newest_of_all(begun)
+        whole = next(filter(None, (shard.folder for shard in begun)), folder if chosen else "")
+        if new and resume and not chosen:
+            raise _not_resumable(begun, bool(whole))
+        if new and whole and not resume:
+            raise FileExistsError(
+                f"For 'ShardedReplay', 'folder' must contain no shards of another run, but {whole} exists. Continue "
+                "that run with resume=True, or name another folder."
+            )
+        for link, shard, number in zip(self.all, begun, chosen.get("saves", [0] * len(begun))):
+            link.identity, link.saved = shard.identity or link.next_identity(), number
+        if state := max([*(shard.learner_state for shard in begun), chosen], key=_age):
+            self._resume(state)
         self.ask({link: ("resume", link.saved, link.identity, True) for link in self.all}, wait=True)
         for link, report in self.latest().items():
             link.allowed, self.clock = report.allowed, max(self.clock, report.clock)
         self.reports()
+        return sum(shard.nbytes for shard in begun)
 
     def _has_died(self, link: Link, why: object) -> None:
         """Count a death unless it is counted, and ask the shard whether it is there."""
@@ -296,3 +324,52 @@ class Exchange:
                     return
                 links = done
         raise self.no_answer()
+
+
+def _begun(links: Sequence[Link], specs: Sequence[BufferSpec], resume: bool) -> list[Begun]:
+    ray = ray_module()
+    calls = [link.actor.begin.remote(spec.to_json(), resume) for link, spec in zip(links, specs)]
+    _, late = ray.wait(calls, num_returns=len(calls), timeout=_START)
+    if late:
+        raise TimeoutError(
+            f"For 'ShardedReplay', {len(late)} of {len(calls)} shards did not start within {_START:g} s. The cluster's "
+            f"resources are {ray.cluster_resources()}"
+        )
+    try:
+        return list(ray.get(calls))
+    except ray.exceptions.RayTaskError as error:
+        raise error.cause from None
+    except ray.exceptions.RayActorError as error:
+        raise RuntimeError(f"For 'ShardedReplay', a shard could not start: {error}") from None
+
+
+def _age(state: dict[str, Any]) -> tuple[int, int]:
+    """Return the age of a state, to compare it with others: samples drawn before it, then the number of the save."""
+    return state.get("samples", -1), max(state.get("saves", [0]))
+
+
+def _newest_of_all(begun: Sequence[Begun]) -> dict[str, Any]:
+    """Return the state of the learner in the newest save that all shards have, empty if there is none."""
+    there = [{0, *(max(state["saves"]) for state in shard.saves)} for shard in begun]
+    states = [state for shard in begun for state in shard.saves]
+    for state in sorted(states, key=lambda state: max(state["saves"]), reverse=True):
+        if len(state["saves"]) == len(begun) and all(number in own for number, own in zip(state["saves"], there)):
+            return dict(state)
+    return {}
+
+
+def _not_resumable(begun: Sequence[Begun], has_files: bool) -> Exception:
+    """Return the error for a folder without a save of all shards."""
+    if not has_files:
+        return FileNotFoundError("For 'ShardedReplay', 'resume' needs a folder that save() has written to.")
+    number = max((len(state["saves"]) for shard in begun for state in shard.saves), default=len(begun))
+    if number != len(begun):
+        return ValueError(
+            f"For 'ShardedReplay', 'num_shards' must be {number}, the number of shards that were saved, but got "
+            f"{len(begun)}. Rows stay in their shards: resume with num_shards={number}."
+        )
+    return ValueError(
+        "For 'ShardedReplay', the files in 'folder' must be of one save, but no save is there of all shards: some are "
+        "missing, or from another place. Resume from a copy of the folder, or begin in another one: load() reads each "
+        "file there as a buffer."
+    )

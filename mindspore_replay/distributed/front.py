@@ -59,7 +59,7 @@ class ShardCalls(BaseCalls):
     def resized(self, spec: BufferSpec) -> "ShardCalls":
         """Return an object on the same shards for another sample size."""
         clone = copy.copy(self)
-        clone.batches, clone.spec = self.batches.resized(spec), spec
+        clone.batches, clone.spec = Batches(self.exchange, spec, self.batches.rng), spec
         return clone
 
     def writer(self, shard: int) -> ShardWriter:

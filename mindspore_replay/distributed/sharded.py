@@ -21,13 +21,12 @@ from ..store.spec.registry import registered
 from ..store.spec.spec import BufferSpec
 from ..store.waits.limiter import RateLimiter, check_limiter
 from ..training.statistics import Statistics, merged
-from .cluster import connect
+from .cluster import actors, claim, connect
 from .configuration import check_sample_size, shard_specs, split, whole_spec
 from .drawing import Batches
 from .exchange import Exchange
 from .front import ShardCalls, ShardFront
 from .shard import MOST_SHARDS
-from .starting import actors, begin, claim
 from .writer import ShardWriter
 
 logger = logging.getLogger("mindspore_replay.distributed")
@@ -158,7 +157,7 @@ class ShardedReplay(NoContainer, Closing):
         self._exchange = Exchange(shards, seconds, limiter, options.beta, options.initial_priority, place)
         self._batch, limit = batch, None if limiter is None else limiter.timeout
         try:
-            self.nbytes = begin(self._exchange, self._specs, new, resume, self._folder)
+            self.nbytes = self._exchange.begin(self._specs, new, resume, self._folder)
         except BaseException:
             self._exchange.end(new)
             raise

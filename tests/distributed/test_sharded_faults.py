@@ -17,8 +17,8 @@ from clusters import PATIENCE, Writing, config, fill, numbers_of, process_of, ro
 from local_ray import Died
 from places import TESTS
 
-from mindspore_replay import ReplayMonitor
-from mindspore_replay.distributed import ShardedReplay, starting
+from mindspore_replay import ReplayMonitor, distributed
+from mindspore_replay.distributed import ShardedReplay
 from mindspore_replay.training import JSONLinesSink
 
 pytestmark = pytest.mark.cpu_only("shards lie in the memory of processes of their own")
@@ -289,7 +289,7 @@ def test_a_name_has_one_learner(cluster: Any, tmp_path: Path, monkeypatch: pytes
     replay = ShardedReplay(config(), name=name)  # the shards that were refused have ended, and their name is free
     fill(replay, 0, range(10))
     with monkeypatch.context() as patch:
-        patch.setattr(starting, "_FREE", 0.1)
+        patch.setattr(distributed.cluster, "_FREE", 0.1)
         for other in config(), config(capacity=100):
             with pytest.raises(RuntimeError, match=rf"^For 'ShardedReplay', the shards .* one uses '{name}'\. End"):
                 ShardedReplay(other, name=name)

@@ -19,7 +19,6 @@ from mindspore_replay.checkpoint import saving
 from mindspore_replay.distributed.configuration import shard_specs, whole_spec
 from mindspore_replay.distributed.exchange import Exchange
 from mindspore_replay.distributed.shard import Shard
-from mindspore_replay.distributed.starting import begin
 from mindspore_replay.store.spec.spec import BufferSpec
 
 pytestmark = pytest.mark.cpu_only("shards lie in the memory of processes of their own")
@@ -83,7 +82,7 @@ class World:
     def learn(self, resume: bool, new: Sequence[Actor] = ()) -> None:
         """Start a learner on the shards."""
         self.exchange = Exchange(self.actors, 1.0, None, None, 1.0)
-        begin(self.exchange, self.parts, new, resume, str(self.folder))
+        self.exchange.begin(self.parts, new, resume, str(self.folder))
 
     def call(self, actor: Actor, method: str, arguments: Any) -> Any:
         """Answer a message of the learner."""

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from mindspore_replay.distributed import exchange, sharded, starting, writer
+from mindspore_replay.distributed import cluster, exchange, sharded, writer
 from mindspore_replay.distributed.shard import Shard
 
 
@@ -141,7 +141,7 @@ def in_this_process() -> Iterator[LocalRay]:
     """Let sharded buffers use this Ray during the block."""
     ray = LocalRay()
     with pytest.MonkeyPatch.context() as patch:
-        for module in (exchange, starting, writer):
+        for module in (cluster, exchange, writer):
             patch.setattr(module, "ray_module", lambda: ray)
         for module in (exchange, writer):
             patch.setattr(module, "session", lambda: ray)
