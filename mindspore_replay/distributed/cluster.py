@@ -110,9 +110,9 @@ def claim(name: str) -> Any:
         except ValueError:  # the name is taken
             if time.monotonic() > deadline:
                 raise RuntimeError(
-                    f"For 'ShardedReplay', the shards of a 'name' must have one learner, but another one uses {name!r}. "
-                    "End it or call its close(), which ends the shards too, or use another 'name'. Processes that only "
-                    "insert need no learner: pass them a writer()."
+                    "For 'ShardedReplay', the shards of a 'name' must have one learner, but another one uses "
+                    f"{name!r}. End it or call its close(), which ends the shards too, or use another 'name'. "
+                    "Processes that only insert need no learner: pass them a writer()."
                 ) from None
             time.sleep(0.1)
 

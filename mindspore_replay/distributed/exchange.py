@@ -251,7 +251,7 @@ class Exchange:
     def reset(self) -> None:
         """Remove all rows of the shards that answer, and reset clock, beta and largest priority."""
         self.clock, (self.beta, self.largest) = 0, self._first
-        self.ask_all("reset")
+        self.ask_all("call_all", "reset")
 
     def reports(self) -> dict[Link, Report]:
         """Request a report from each shard, and grant what may be inserted."""

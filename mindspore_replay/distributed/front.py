@@ -19,8 +19,8 @@ from ..store.rows.inputs import NewRows, as_handles_for, as_priorities, as_value
 from ..store.spec.spec import BufferSpec
 from .configuration import most_starts
 from .drawing import Batches
-from .exchange import Exchange, Link
-from .shard import Report, shards_of
+from .exchange import Exchange
+from .shard import shards_of
 from .writer import InsertionFront, ShardWriter, bits
 
 _Result = TypeVar("_Result")
@@ -35,7 +35,7 @@ def _invalid(handles: np.ndarray, answers: Sequence[tuple[np.ndarray, Any]]) -> 
 
 
 class ShardCalls(BaseCalls):
-    """What the rows in shards can be asked for. Rows of this process land first, unless they are blocked.
+    """What the rows in shards can be asked for, and the writers of this process, whose rows `land` before.
 
     `settings` are the arguments of a `ShardWriter` from `spec` to `timeout`.
     """
@@ -96,17 +96,11 @@ class ShardCalls(BaseCalls):
         """Rows of this process that have not landed, apart from those of open episodes."""
         return sum(writer.on_their_way for writer in list(self.busy))
 
-    def settled(self) -> dict[Link, Report]:
-        """Return the reports after the rows of this process have landed."""
-        self.land()
-        return self.exchange.reports()
-
     def _asked(self, method: str, handles: np.ndarray, *arguments: object) -> list[tuple[np.ndarray, Any]]:
-        """Call a method of the shards that store these rows, once the rows of this process are inserted.
+        """Call a method of the shards that store these rows.
 
         Return, for each shard that answers, positions in `handles`, and the result for them.
         """
-        self.land()
         shards, places, requests = shards_of(handles), {}, {}
         for link in self.exchange.alive():
             places[link] = rows = np.flatnonzero(shards == link.number)
@@ -116,11 +110,11 @@ class ShardCalls(BaseCalls):
 
     def count(self) -> int:
         """Return the number of rows stored in the shards that answer."""
-        return sum(report.rows for report in self.settled().values())
+        return sum(report.rows for report in self.exchange.reports().values())
 
     def eligible(self, bounds: tuple[int, int] | None = None) -> int:
         """Return the number of rows at which a sample may start, in the shards that answer."""
-        return sum(report.eligible for report in self.settled().values())
+        return sum(report.eligible for report in self.exchange.reports().values())
 
     def rows_to_wait_for(self) -> int:
         """Return the number of eligible rows from which on `can_sample` is true."""
@@ -172,7 +166,6 @@ class ShardCalls(BaseCalls):
 
     def advance(self, steps: int) -> None:
         """Advance the learner's clock. A shard that does not answer gets it with the next request."""
-        self.land()
         self.exchange.clock += steps
         self.exchange.ask_all("report")
 
@@ -183,13 +176,11 @@ class ShardCalls(BaseCalls):
     def reset(self) -> None:
         """Remove all rows, in every shard that answers."""
         with self.drawing:
-            self.land()
             self.exchange.reset()
 
     def check(self) -> None:
         """Raise a ValueError if the state of a shard that answers is inconsistent."""
-        self.land()
-        self.exchange.ask_all("check_valid")
+        self.exchange.ask_all("call_all", "check_valid")
 
 
 class ShardFront(InsertionFront, LimitedFront):
@@ -200,7 +191,8 @@ class ShardFront(InsertionFront, LimitedFront):
     def __init__(self, calls: ShardCalls, spec: BufferSpec) -> None:
         LimitedFront.__init__(self, calls, spec, contextlib.nullcontext(), share, share)
         InsertionFront.__init__(self, spec, calls.exchange.check_open, calls.insert, calls.clock)
-        self.ready_to_read, self.owner_of_limiter = self.ready, calls.exchange
+        self.ready = self.ready_to_read = calls.land
+        self.owner_of_limiter = calls.exchange
 
     @property
     def is_limited(self) -> bool:
@@ -212,7 +204,7 @@ class ShardFront(InsertionFront, LimitedFront):
         limiter, rows = self.limiter, rows or self.spec.sample_size
         self.calls.land()
         if limiter is not None and not limiter.lets_sample(rows):
-            self.calls.settled()  # other processes may have inserted
+            self.calls.exchange.reports()  # other processes may have inserted
         wait = contextlib.nullcontext() if limiter is None else limiter.turn("sample", rows, stop, poll=self._ask_again)
         return Locks(Block(lambda: None, self._regulate), wait, self.calls.drawing)
 
@@ -228,7 +220,8 @@ class ShardFront(InsertionFront, LimitedFront):
     def _ask_again(self, seconds: float) -> None:
         """Ask the shards for new insertions, soon and within so many seconds."""
         time.sleep(min(seconds, _POLL))
-        self.calls.settled()
+        self.calls.land()
+        self.calls.exchange.reports()
 
 
 def _rows_of(arrays: object, rows: np.ndarray) -> object:

@@ -238,18 +238,14 @@ class Shard:
         own = np.where(handles >> _SERIAL_BITS == self._place, handles & _SERIALS, -1)
         return getattr(self.rows, method)(own, *arguments)
 
-    def reset(self) -> None:
-        """Remove all rows."""
-        self.rows.reset()
-
     def statistics(self) -> Statistics:
         """Return statistics of the rows."""
         with self.rows.state.snapshot() as state:
             return statistics_of(state)
 
-    def check_valid(self) -> None:
-        """Raise a ValueError if the state of the rows contradicts itself."""
-        self.rows.check_valid()
+    def call_all(self, method: str) -> None:
+        """Call a method of the buffer for all rows."""
+        getattr(self.rows, method)()
 
     def stage(self, saves: list[int]) -> None:
         """Write a file of the newest of these saves, which each shard has, and the state of the learner with them."""

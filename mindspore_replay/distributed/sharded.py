@@ -179,7 +179,7 @@ class ShardedReplay(NoContainer, Closing):
         check_limiter(_NAME, None, limiter)
         if limiter is not None:
             limiter.check_sizes(self._batch, self.sample_size)
-        stored = self._front.calls.count()  # which do not count for the ratio
+        stored = len(self)  # which do not count for the ratio
         if limiter is not None:
             limiter.begin(stored, self.options)
         self._exchange.limiter = limiter
@@ -315,8 +315,9 @@ class ShardedReplay(NoContainer, Closing):
         """
         if self._folder is None:
             raise RuntimeError(f"For '{_NAME}', 'save' needs a ShardedReplay made with 'folder'.")
-        links, left = list(self._front.calls.settled()), self._front.calls.on_their_way
-        if left:
+        self._front.ready()
+        links = list(self._exchange.reports())
+        if left := self._front.calls.on_their_way:
             why = "the limiter holds them back, or their shard does not answer"
             logger.warning("save: %d rows that were inserted are in no file: %s", left, why)
         self._exchange.save(links)
@@ -330,7 +331,7 @@ class ShardedReplay(NoContainer, Closing):
         Returns:
             Statistics: Values and distributions.
         """
-        self._front.calls.settled()  # also counts the latest insertions
+        self._front.ready()
         parts = self._exchange.ask_all("statistics")
         whole = merged({link.number: part for link, part in parts.items()})
         own: dict[str, Any] = {"capacity": self.capacity, "shards": self.num_shards, "shards_alive": len(parts)}

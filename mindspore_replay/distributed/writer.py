@@ -29,13 +29,17 @@ _LOOK = 0.01
 class InsertionFront:
     """The insertion of rows into shards, where they land later: `store` takes checked rows.
 
-    `ready` raises a RuntimeError if the shards have ended. `clock` returns the newest version that rows may have.
+    `check_open` raises a RuntimeError if the shards have ended. `clock` returns the newest version that rows may have.
     """
 
     def __init__(
-        self, spec: BufferSpec, ready: Callable[[], None], store: Callable[[NewRows], None], clock: Callable[[], int]
+        self,
+        spec: BufferSpec,
+        check_open: Callable[[], None],
+        store: Callable[[NewRows], None],
+        clock: Callable[[], int],
     ) -> None:
-        self.spec, self.ready, self._store, self._clock = spec, ready, store, clock
+        self.spec, self._check_open, self._store, self._clock = spec, check_open, store, clock
 
     def try_insert(self, *_: object) -> bool:
         """Return False: there is no faster way for rows that obviously fit."""
@@ -47,7 +51,7 @@ class InsertionFront:
         new = as_new_rows(self.spec.columns, self.spec.options, *arguments)
         if with_indices:
             raise RuntimeError(f"For '{name}', 'insert' cannot return handles: a shard stores the rows later.")
-        self.ready()
+        self._check_open()
         if new.version is not None:
             check_versions(name, new.version, self._clock())
         self._store(new)

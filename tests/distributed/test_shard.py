@@ -120,8 +120,8 @@ def test_it_does_what_a_buffer_does(kind: str):
     assert_same_state(shard, buffer)
     with buffer.state.snapshot() as state:
         assert shard.statistics().values == statistics_of(state).values
-    shard.check_valid()
-    shard.reset()
+    shard.rows.check_valid()
+    shard.call_all("reset")
     assert shard.report().rows == 0
     assert_same_state(shard, buffer.reset())
 
@@ -212,7 +212,7 @@ def test_a_wrong_message_is_refused_and_changes_nothing(name: str):
     before = shard.rows.state_dict()
     with pytest.raises((AttributeError, OverflowError, TypeError, ValueError)):
         WRONG_MESSAGES[name](shard)
-    shard.check_valid()
+    shard.rows.check_valid()
     for key, array in shard.rows.state_dict().items():
         assert array.tobytes() == before[key].tobytes(), key
     shard.insert(rows(3, 3), 3, {})  # which takes the rest of what was granted
@@ -251,7 +251,7 @@ from mindspore_replay.distributed.shard import Shard
 for spec, folder in pickle.loads(sys.stdin.buffer.read()):
     shard = Shard(spec, folder)
     shard.answer({"clock": 0, "largest": 0.0}, "resume", 1, 0)
-    shard.check_valid()
+    shard.rows.check_valid()
     print([part.tolist() for part in shard.draw(2).parts])
 """
 
