@@ -21,19 +21,7 @@ class Piece(NamedTuple):
 
     places: np.ndarray  # positions in the batch, ascending, int64 [n]
     answer: Drawn  # its rows, of which the first n are used
-    share: float  # its expected share of the batch, among the shards that had any rows
-
-    def probabilities(self) -> np.ndarray:
-        r"""Return the probability of each row. Shape ``[n]``, float64.
-
-        It is :math:`s \cdot w_i / W`: the shard's share, times the row's share of the shard's weight when it was drawn.
-        """
-        assert self.answer.weights is not None
-        return self.share * self.answer.weights[: len(self.places)] / self.answer.before.total
-
-    def least(self) -> float:
-        """Return the smallest probability of any row of the shard."""
-        return self.share * self.answer.before.least / self.answer.before.total
+    factor: float  # a row's probability over its weight: the shard's share of the batch, over its total at the draw
 
 
 class Batches:
@@ -66,7 +54,9 @@ class Batches:
         reports, final = self._totals()
         while left.size:
             self._check_enough(reports, 1 if any(len(piece.places) for piece in pieces) else plan.needed)
-            asked = self._allocated(reports, left)
+            how = "once" if not plan.replace else "strata" if self._weighs else "replace"
+            chosen = choose(self.rng, [report.total for report in reports.values()], left.size, how)
+            asked = {link: left[chosen == i] for i, link in enumerate(reports)}
             answers = self.exchange.ask({link: ("draw", len(places)) for link, places in asked.items()})
             answers = {link: part for link, part in answers.items() if part.before.identity == reports[link].identity}
             again = not final and self._misses_rows(reports, {link: part.before for link, part in answers.items()})
@@ -107,18 +97,16 @@ class Batches:
             counts = self.plan, self._has_handles, _eligible(reports), sum(r.rows for r in reports.values())
             raise too_few_rows(_NAME, *counts, place=f" in the {len(reports)} shards that answer")
 
-    def _allocated(self, reports: Mapping[Link, Report], left: np.ndarray) -> dict[Link, np.ndarray]:
-        """Return the positions in the batch that each shard is asked to fill."""
-        how = "once" if not self.plan.replace else "strata" if self._weighs else "replace"
-        chosen = choose(self.rng, [report.total for report in reports.values()], left.size, how)
-        return {link: left[chosen == i] for i, link in enumerate(reports)}
-
     def _pieces(
         self, reports: Mapping[Link, Report], asked: Mapping[Link, np.ndarray], answers: Mapping[Link, Drawn]
     ) -> list[Piece]:
         whole = sum(reports[link].total for link, part in answers.items() if part.before.total)
         return [
-            Piece(asked[link][: len(part.parts[0]) if part.parts else 0], part, reports[link].total / whole)
+            Piece(
+                asked[link][: len(part.parts[0]) if part.parts else 0],
+                part,
+                reports[link].total / whole / part.before.total,
+            )
             for link, part in answers.items()
             if reports[link].total and part.before.total
         ]
@@ -136,11 +124,11 @@ class Batches:
             for target, part in zip(batch, answer.parts):
                 target[places] = part
             if self._weighs:
-                probabilities[places] = piece.probabilities()
+                probabilities[places] = piece.factor * answer.weights[: len(rows)]
         if self._weighs:
             smallest = probabilities.min()
             if self.plan.by_buffer:
-                smallest = min([smallest, *(piece.least() for piece in pieces)])
+                smallest = min([smallest, *(piece.factor * piece.answer.before.least for piece in pieces)])
             batch[1][...] = importance(probabilities, smallest, beta)
         return [share(part.view(dtype)) for part, dtype in zip(batch, self._types)]
 

@@ -19,6 +19,8 @@ logger = logging.getLogger("mindspore_replay.distributed")
 
 #: Seconds to wait for the processes of the shards to start.
 _START = 300.0
+#: What a later learner continues with.
+_STATE = "samples", "sampled", "clock", "largest", "beta"
 
 
 class Link:
@@ -44,22 +46,16 @@ class Link:
 class Exchange:
     """Sends requests to shards with a timeout, keeps the latest report of each, and grants what the limiter allows.
 
-    `place` is what `claim` returned, ``None`` for shards without a name.
+    `spec` is that of one buffer with the rows of all shards, and `place` what `claim` returned, if they have a name.
     """
 
     def __init__(
-        self,
-        actors: Iterable[Any],
-        timeout: float,
-        limiter: RateLimiter | None,
-        beta: float | None,
-        initial_priority: float,
-        place: Any = None,
+        self, actors: Sequence[Any], timeout: float, spec: BufferSpec, limiter: RateLimiter | None, place: Any = None
     ) -> None:
         self.all = [Link(i, actor) for i, actor in enumerate(actors)]
         self.timeout, self.limiter, self._place = timeout, limiter, place
         #: The exponent of importance weights, ``None`` without priorities, and the largest priority in any shard.
-        self.beta, self.largest = self._first = beta, initial_priority
+        self.beta, self.largest = self._first = spec.options.beta, spec.options.initial_priority
         #: Batches drawn, rows in them, rows inserted, as reported, and the learner's clock.
         self.samples = self.sampled = self.inserted = self.clock = 0
         #: Handles that `update_priorities` skipped, processes of shards that died, and answers that were late.
@@ -96,8 +92,7 @@ class Exchange:
 
     def learner_state(self) -> dict[str, Any]:
         """Return the learner's state, from which a later learner resumes."""
-        names = "samples", "sampled", "clock", "largest", "beta"
-        state: dict[str, Any] = {name: getattr(self, name) for name in names}
+        state: dict[str, Any] = {name: getattr(self, name) for name in _STATE}
         state["saves"] = [link.saved for link in self.all]
         if self.limiter is not None:
             state["counts"] = self.limiter.arrays()["counts"].tolist()
@@ -106,8 +101,8 @@ class Exchange:
 
     def _resume(self, state: Mapping[str, Any]) -> None:
         """Resume from the state of an earlier learner, of whose processes of shards the links have the identity."""
-        self.samples, self.sampled, self.beta = state["samples"], state["sampled"], state["beta"]
-        self.clock, self.largest = state["clock"], state["largest"]
+        for name in _STATE:
+            setattr(self, name, state[name])
         if self.limiter is not None and "counts" in state:
             self.limiter.load_arrays({**self.limiter.arrays(), "counts": np.array(state["counts"])})
             for link in self.all:

@@ -6,6 +6,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -37,23 +38,20 @@ def _invalid(handles: np.ndarray, answers: Sequence[tuple[np.ndarray, Any]]) -> 
 class ShardCalls(BaseCalls):
     """What the rows in shards can be asked for, and the writers of this process, whose rows `land` before.
 
-    `settings` are the arguments of a `ShardWriter` from `spec` to `timeout`.
+    `writer` makes one of the number of a shard.
     """
 
     def __init__(
-        self,
-        exchange: Exchange,
-        batches: Batches,
-        spec: BufferSpec,
-        settings: tuple[BufferSpec, int, int, float | None],
+        self, exchange: Exchange, batches: Batches, spec: BufferSpec, writer: Callable[..., ShardWriter]
     ) -> None:
-        self.exchange, self.batches, self.spec, self._settings = exchange, batches, spec, settings
+        self.exchange, self.batches, self.spec = exchange, batches, spec
+        self.writer = partial(writer, own=self)
         #: Held by a thread that draws a batch, or inserts.
         self.drawing, self._inserting = threading.RLock(), threading.RLock()
         #: Writers with rows that have not landed.
         self.busy: set[ShardWriter] = set()
         #: Those of the learner, one for each shard. The first inserted last.
-        self._own = deque(self.writer(link.number) for link in exchange.all)
+        self._own = deque(self.writer(shard=link.number) for link in exchange.all)
         self._own.rotate(1)
 
     def resized(self, spec: BufferSpec) -> "ShardCalls":
@@ -61,10 +59,6 @@ class ShardCalls(BaseCalls):
         clone = copy.copy(self)
         clone.batches, clone.spec = Batches(self.exchange, spec, self.batches.rng), spec
         return clone
-
-    def writer(self, shard: int) -> ShardWriter:
-        """Make a writer that begins with this shard."""
-        return ShardWriter([link.actor for link in self.exchange.all], shard, *self._settings, self)
 
     def insert(self, new: NewRows) -> None:
         """Insert into one shard until a batch is sent, then into the next."""
@@ -190,7 +184,7 @@ class ShardFront(InsertionFront, LimitedFront):
 
     def __init__(self, calls: ShardCalls, spec: BufferSpec) -> None:
         LimitedFront.__init__(self, calls, spec, contextlib.nullcontext(), share, share)
-        InsertionFront.__init__(self, spec, calls.exchange.check_open, calls.insert, calls.clock)
+        InsertionFront.__init__(self, spec, calls.insert, calls.clock)
         self.ready = self.ready_to_read = calls.land
         self.owner_of_limiter = calls.exchange
 

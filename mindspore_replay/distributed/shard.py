@@ -62,7 +62,7 @@ class Drawn(NamedTuple):
     """Rows that a shard drew."""
 
     before: Report  # state before the draw
-    weights: np.ndarray | None  # of each row, float64 [n]
+    weights: np.ndarray  # of each row, float64 [n], empty without priorities
     parts: list[np.ndarray]  # outputs of the buffer's `sample`, each [n, ...], empty without rows
 
 
@@ -208,7 +208,7 @@ class Shard:
             leaves = tree if plan.max_use is None else tree.copy()
             if not (plan.repeats and before.eligible):
                 rows = min(before.eligible, rows)
-            parts, weights = [*self._draw(rows)] if rows else [], None
+            parts, weights = [*self._draw(rows)] if rows else [], np.empty(0)
             if parts and self._prioritized:  # a handle is a serial number; slots are filled in turn since a reset
                 weights = leaves[(parts[0] - self.rows.arrays["serials"][1]) % self.rows.capacity]
         if parts and self._has_handles:

@@ -3,6 +3,7 @@
 import copy
 import logging
 from collections.abc import Mapping
+from functools import partial
 from itertools import count
 from typing import Any, NoReturn
 
@@ -153,8 +154,7 @@ class ShardedReplay(NoContainer, Closing):
         place = None if name is None else claim(name)
         shards, new = actors(self._specs, settings)
         self._turn = count()
-        options = whole.options
-        self._exchange = Exchange(shards, seconds, limiter, options.beta, options.initial_priority, place)
+        self._exchange = Exchange(shards, seconds, whole, limiter, place)
         self._batch, limit = batch, None if limiter is None else limiter.timeout
         try:
             self.nbytes = self._exchange.begin(self._specs, new, resume, self._folder)
@@ -166,7 +166,8 @@ class ShardedReplay(NoContainer, Closing):
         spec = whole.called(_NAME)
         batches = Batches(self._exchange, spec, np.random.default_rng(seed))
         self.prioritized, self.weighted = spec.prioritized, spec.weighted
-        calls = ShardCalls(self._exchange, batches, spec, (self._specs[-1], batch, in_flight, limit))
+        writer = partial(ShardWriter, shards, spec=self._specs[-1], batch=batch, in_flight=in_flight, timeout=limit)
+        calls = ShardCalls(self._exchange, batches, spec, writer)
         describe(self, spec, ShardFront(calls, spec))
 
     @property
@@ -225,7 +226,7 @@ class ShardedReplay(NoContainer, Closing):
         """
         self._exchange.check_open()
         number = next(self._turn) % self.num_shards if shard is None else shard
-        return self._front.calls.writer(check_size(_NAME, "shard", number, self.num_shards - 1, minimum=0))
+        return self._front.calls.writer(shard=check_size(_NAME, "shard", number, self.num_shards - 1, minimum=0))
 
     def end_episodes(self) -> int:
         """End the open episode of rows inserted without a writer, as `ShardWriter.end_episodes` does.

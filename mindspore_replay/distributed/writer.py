@@ -29,17 +29,11 @@ _LOOK = 0.01
 class InsertionFront:
     """The insertion of rows into shards, where they land later: `store` takes checked rows.
 
-    `check_open` raises a RuntimeError if the shards have ended. `clock` returns the newest version that rows may have.
+    `clock` returns the newest version that rows may have.
     """
 
-    def __init__(
-        self,
-        spec: BufferSpec,
-        check_open: Callable[[], None],
-        store: Callable[[NewRows], None],
-        clock: Callable[[], int],
-    ) -> None:
-        self.spec, self._check_open, self._store, self._clock = spec, check_open, store, clock
+    def __init__(self, spec: BufferSpec, store: Callable[[NewRows], None], clock: Callable[[], int]) -> None:
+        self.spec, self._store, self._clock = spec, store, clock
 
     def try_insert(self, *_: object) -> bool:
         """Return False: there is no faster way for rows that obviously fit."""
@@ -51,7 +45,6 @@ class InsertionFront:
         new = as_new_rows(self.spec.columns, self.spec.options, *arguments)
         if with_indices:
             raise RuntimeError(f"For '{name}', 'insert' cannot return handles: a shard stores the rows later.")
-        self._check_open()
         if new.version is not None:
             check_versions(name, new.version, self._clock())
         self._store(new)
@@ -113,7 +106,7 @@ class ShardWriter:
         own: Any = None,
     ) -> None:
         spec = spec.called("ShardWriter")
-        describe(self, spec, InsertionFront(spec, self._check_open, self.collect, lambda: LAST_CLOCK))
+        describe(self, spec, InsertionFront(spec, self.collect, lambda: LAST_CLOCK))
         self.shard = shard
         self.inserted = self.lost = 0
         self.waited = 0.0
@@ -153,6 +146,7 @@ class ShardWriter:
 
     def collect(self, new: NewRows) -> None:
         """Collect checked rows, and send a complete batch."""
+        self._check_open()
         rows = new.batch.rows
         if rows == 0:
             return

@@ -282,7 +282,8 @@ def test_the_end_of_a_connection_by_ray_client(monkeypatch: pytest.MonkeyPatch):
     assert vars(real[0]).keys() >= {"mode", "node"}
     assert vars(real[1].get_context()).keys() >= {"client_worker"}
     monkeypatch.setattr(cluster, "_connections", lambda: (worker, client))
-    exchange, (made, _) = Exchange([], 1.0, None, None, 1.0), writer()
+    made, _ = writer()
+    exchange = Exchange([], 1.0, made.spec, None)
     exchange.check_open()
     made.insert(row(0))
     context.client_worker = None

@@ -81,7 +81,7 @@ class World:
 
     def learn(self, resume: bool, new: Sequence[Actor] = ()) -> None:
         """Start a learner on the shards."""
-        self.exchange = Exchange(self.actors, 1.0, None, None, 1.0)
+        self.exchange = Exchange(self.actors, 1.0, self.parts[0], None)
         self.exchange.begin(self.parts, new, resume, str(self.folder))
 
     def call(self, actor: Actor, method: str, arguments: Any) -> Any:

@@ -187,7 +187,7 @@ def any_length(column: str, form: Callable[[Any], Any], **more: Any) -> Way:
 def shard(column: str) -> Way:
     """Rows as a writer of shards takes them, which stores them in a buffer here."""
     buffer = made(host.ReplayBuffer, column)
-    front = InsertionFront(buffer.spec, lambda: None, lambda new: buffer.insert(list(new.fields)) and None, lambda: 0)
+    front = InsertionFront(buffer.spec, lambda new: buffer.insert(list(new.fields)) and None, lambda: 0)
     return Way(column, buffer, lambda values: front.insert([values], None, False, False, None, False))
 
 
