@@ -24,7 +24,6 @@ from ..store.waits.limiter import RateLimiter, check_limiter
 from ..training.statistics import Statistics, merged
 from .cluster import actors, claim, connect
 from .configuration import check_sample_size, shard_specs, split, whole_spec
-from .drawing import Batches
 from .exchange import Exchange
 from .front import ShardCalls, ShardFront
 from .shard import MOST_SHARDS
@@ -164,10 +163,9 @@ class ShardedReplay(NoContainer, Closing):
         if self._exchange.samples:
             seed = [self._exchange.samples, *np.random.default_rng(seed).integers(1 << 32, size=2)]
         spec = whole.called(_NAME)
-        batches = Batches(self._exchange, spec, np.random.default_rng(seed))
         self.prioritized, self.weighted = spec.prioritized, spec.weighted
         writer = partial(ShardWriter, shards, spec=self._specs[-1], batch=batch, in_flight=in_flight, timeout=limit)
-        calls = ShardCalls(self._exchange, batches, spec, writer)
+        calls = ShardCalls(self._exchange, spec, np.random.default_rng(seed), writer)
         describe(self, spec, ShardFront(calls, spec))
 
     @property

@@ -23,7 +23,7 @@ from docstrings import examples, run
 from mindspore import Tensor, nn, ops
 
 from mindspore_replay import NStep, Prefetch, PrioritizedReplayBuffer, RateLimiter, ReplayMonitor, create_buffer, load
-from mindspore_replay.distributed import ShardedReplay, ShardWriter, drawing
+from mindspore_replay.distributed import ShardedReplay, ShardWriter, front
 from mindspore_replay.training import JSONLinesSink
 
 pytestmark = pytest.mark.cpu_only("shards lie in the memory of processes of their own")
@@ -145,7 +145,7 @@ def test_the_union_is_drawn_like_one_buffer(kind: str, monkeypatch: pytest.Monke
         def alike(rng: Any, totals: Any, rows: int, how: str) -> np.ndarray:
             return np.arange(rows) % len(totals)
 
-        monkeypatch.setattr(drawing, "choose", alike)
+        monkeypatch.setattr(front, "choose", alike)
         with pytest.raises(AssertionError):
             assert_distribution(drawn(replay, 250), weights)
 
@@ -224,12 +224,12 @@ def test_weights_are_those_of_one_big_buffer(monkeypatch: pytest.MonkeyPatch):
         one.reset()
         replay._exchange.beta = 0.7
         one.insert([np.arange(60, dtype=np.int32)], priority=priorities)
-        right = drawing.importance
+        right = front.importance
 
         def of_each_half(weights: np.ndarray, smallest: float, beta: float) -> np.ndarray:
             return np.concatenate([right(half, half.min(), beta) for half in np.split(weights, 2)])
 
-        monkeypatch.setattr(drawing, "importance", of_each_half)
+        monkeypatch.setattr(front, "importance", of_each_half)
         with pytest.raises(AssertionError):
             check(replay)
 

@@ -13,8 +13,8 @@ from mindspore import Tensor
 from mindspore_replay import FrameStack, PrioritizedReplayBuffer, RateLimiter, create_buffer, host
 from mindspore_replay.distributed import ShardWriter, cluster
 from mindspore_replay.distributed.configuration import check_sample_size, shard_specs, split, whole_spec
-from mindspore_replay.distributed.drawing import choose
 from mindspore_replay.distributed.exchange import Exchange, Link
+from mindspore_replay.distributed.front import choose
 from mindspore_replay.distributed.shard import LIVES, MOST_SHARDS, Shard, shards_of
 from mindspore_replay.training.statistics import Statistics, merged, statistics_of
 

@@ -9,7 +9,7 @@ from local_ray import LocalRay
 
 from mindspore_replay import RateLimiter
 from mindspore_replay.distributed import ShardedReplay
-from mindspore_replay.distributed.drawing import Batches
+from mindspore_replay.distributed.front import ShardCalls
 
 pytestmark = pytest.mark.cpu_only("shards lie in the memory of processes of their own")
 
@@ -28,7 +28,6 @@ class Setting:
             config |= {"alpha": 1.0, "epsilon": 0.0, "normalize": "buffer" if by_buffer else "batch"}
         replay = ShardedReplay({**config, "sample_size": BATCH if more.get("replace", True) else 4}, num_shards=2)
         self.exchange, self.calls, self.asked = replay._exchange, replay._front.calls, ray.sent
-        self.batches = self.calls.batches
         self.stores = [link.actor._shard.rows for link in self.exchange.all]
 
     def fill(self, *rows: int, first: int = 0) -> None:
@@ -44,7 +43,7 @@ class Setting:
     def draw(self) -> list[np.ndarray]:
         """Draw a batch; `asked` then holds the calls that it made."""
         self.asked.clear()
-        return [part.asnumpy() for part in self.batches.draw(1.0)]
+        return [part.asnumpy() for part in self.calls.draw(1.0)]
 
 
 def check_estimates(ray: LocalRay, trials: int = 1500) -> None:
@@ -72,8 +71,8 @@ def test_weighted_estimates_are_unbiased_though_totals_are_old(ray: LocalRay):
 
 
 def test_weights_that_take_old_totals_for_new_ones_are_found(ray: LocalRay, monkeypatch: pytest.MonkeyPatch):
-    right = Batches._pieces
-    monkeypatch.setattr(Batches, "_pieces", lambda *them: [piece._replace(factor=1.0) for piece in right(*them)])
+    right = ShardCalls._pieces
+    monkeypatch.setattr(ShardCalls, "_pieces", lambda *them: [piece._replace(factor=1.0) for piece in right(*them)])
     with pytest.raises(AssertionError):
         check_estimates(ray)
 
@@ -150,12 +149,12 @@ def test_uniform_batches_are_drawn_by_new_totals(ray: LocalRay, kind: dict[str, 
                 setting.draw()
             setting.fill(ROWS - 1, 0, first=1)
             batch = setting.draw()[-1]
-            assert setting.batches.plan.replace or len(set(batch.tolist())) == len(batch)
+            assert setting.calls.plan.replace or len(set(batch.tolist())) == len(batch)
             numbers.append(batch)
         assert_distribution(np.concatenate(numbers), dict.fromkeys(range(2 * ROWS), 1.0))
 
     check()
-    monkeypatch.setattr(Batches, "_misses_rows", lambda *_: False)
+    monkeypatch.setattr(ShardCalls, "_misses_rows", lambda *_: False)
     with pytest.raises(AssertionError):
         check()
 
@@ -179,7 +178,7 @@ def test_rows_that_use_removes_are_not_drawn_in_vain(ray: LocalRay, kind: str):
     setting = Setting(ray, kind, max_use=1)
     setting.fill(3, 0)
     setting.exchange.reports()
-    setting.batches.plan = setting.batches.plan._replace(n=4)
+    setting.calls.plan = setting.calls.plan._replace(n=4)
     setting.fill(1, ROWS, first=3)
     numbers = [setting.draw()[-1] for _ in range(2)]
     seen = np.concatenate(numbers).tolist()
