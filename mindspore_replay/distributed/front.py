@@ -150,11 +150,7 @@ class ShardCalls(BaseCalls):
         return tuple(batch)
 
     def draw(self, beta: float) -> list[Tensor]:
-        """Draw a batch. Rows that a shard does not deliver in time are drawn from the others.
-
-        Raises:
-            RuntimeError: If there are too few rows, or no shard answers.
-        """
+        """Draw a batch. Rows that a shard does not deliver in time are drawn from the others."""
         plan, pieces, left = self.plan, list[Piece](), np.arange(self.plan.n)
         reports, final = self._totals()
         while left.size:

@@ -42,7 +42,6 @@ class Report(NamedTuple):
     eligible: int  # rows that can be drawn
     rows: int  # stored
     inserted: int  # into this process
-    allowed: float  # rows whose insertion into this process was granted so far
     wanted: int  # rows of the insertion that waits for a grant, or 0 if none does
     largest: float  # largest priority so far, which new rows get, or 1 without priorities
     clock: int  # the learner's, as last received by the shard, or 0 without weights
@@ -72,13 +71,8 @@ class Shard:
     Ray calls `insert` in one thread and all other methods in another: an insertion may wait for a grant while rows are
     drawn. No row is inserted before a learner has set the clock and granted it.
 
-    A save is a folder ``save_<number>`` with a file of each shard. While shards write theirs, it ends with
+    A save is a folder ``save_<number>`` in `folder` with a file of each shard. While shards write theirs, it ends with
     ``.partial``.
-
-    Args:
-        spec (BufferSpec): The buffer to hold.
-        folder (Union[str, None]): Folder of the saves.
-        number (int): Number of the shard. Default: ``0``.
     """
 
     def __init__(self, spec: BufferSpec, folder: str | None, number: int = 0) -> None:
@@ -112,12 +106,7 @@ class Shard:
         return self.answer(learner_state, method, *arguments)
 
     def begin(self, expected: dict[str, Any], resume: bool) -> Begun:
-        """Answer a learner that begins.
-
-        Raises:
-            ValueError: If the shard has another description, or is to `resume` and has a file that cannot be read.
-            Exception: What kept the buffer from being made.
-        """
+        """Answer a learner that begins, which expects this description of the shard."""
         if self._description != expected:
             raise ValueError(
                 "For 'ShardedReplay', the shards that run under this 'name' must have the same configuration, but "
@@ -139,13 +128,15 @@ class Shard:
         found = [] if self._folder is None else self._folder.glob("save_*")
         return [path for path in found if path.stem.removeprefix("save_").isdecimal()]
 
-    def resume(self, number: int, identity: int, settles: bool = False) -> None:
+    def resume(self, number: int, identity: int, anew: bool = False) -> None:
         """Begin with the rows of a save, or with none if its number is 0, unless a learner has begun with this process.
 
-        A learner that begins `settles` the saves also of a process that goes on.
+        A learner that begins `anew` takes back what the last one granted, and settles its saves.
         """
-        if self._folder is not None and (settles or (number and not self.identity)):
+        if self._folder is not None and (anew or (number and not self.identity)):
             self.settle(number)  # the last process, or learner, may have died before
+        if anew:
+            self.take_back()
         if number and not self.identity:
             assert self._folder is not None
             with open_source(self._folder / f"save_{number}" / self._file) as source:
@@ -167,7 +158,7 @@ class Shard:
     def report(self) -> Report:
         """Report the state of the shard, once its process is there."""
         with self.rows.lock:
-            counts = len(self.rows), self._inserted, self._allowed, self._wanted
+            counts = len(self.rows), self._inserted, self._wanted
             now = *self._weights(), *counts, self._largest(), self._clock()
             return Report(self.identity, next(self._numbers), *now)
 
