@@ -59,30 +59,30 @@ def test_a_point_on_the_upper_bound_belongs_to_the_last_shard_with_weight():
     assert choose(Last(), [1.0, 2.0, 0.0], 2, "replace").tolist() == [1, 1]  # type: ignore[arg-type]
 
 
-def test_handles_come_back_as_they_were():
-    """Handles name the shard and its process; a later process takes none of an earlier one."""
-    spec, link, seen = shard_specs(whole_spec({**CONFIG, "weighted": True})[0], 1, 0)[0], Link(0, None), list[Any]()
+def test_handles_name_a_process_of_a_shard():
+    """A process takes no handles of others, of its shard or another, and none that the last learner may have had."""
+    spec, link, seen = (
+        shard_specs(whole_spec({**CONFIG, "weighted": True})[0], 1, 0)[0],
+        Link(0, None),
+        [np.array([-1])],
+    )
     for number in (0, 1, MOST_SHARDS - 1):
         shard = Shard(spec, None, number)
-        shard.grant(np.inf)
-        shard.insert([np.zeros((9, 2), np.float32), np.arange(9, dtype=np.int32)], 9, {})
+        shard.rows.insert([np.zeros((9, 2), np.float32), np.arange(9, dtype=np.int32)])
         for life in (1, 2, LIVES - 1, LIVES):
             before, link.identity = link.identity, link.identity // LIVES * LIVES + life - 1
-            shard.identity = link.next_identity()
+            link.identity = shard.identity = link.next_identity()
             assert shard.identity > before
-            link.identity = shard.identity
-            handles, _, numbers = shard.draw(4).parts
+            handles, _, rows = shard.draw(4).parts
+            assert handles.min() >= 0
             assert shards_of(handles).tolist() == [number] * 4
-            assert (handles & 15).tolist() == numbers.tolist()
-            ages = shard.call("info", np.append(handles, [-1, numbers[0] if number else 1 << 52]))[2]
-            assert ages.tolist() == [0] * 4 + [-1] * 2
-            assert not seen or (shard.call("info", np.concatenate(seen))[1] == -1).all()
+            ages = shard.call("info", np.concatenate([handles, *seen]))[2]
+            assert ages.tolist() == [0] * 4 + [-1] * (len(ages) - 4)
+            assert (handles & 15).tolist() == rows.tolist()
             seen.append(handles)
-    assert min(map(np.min, seen)) >= 0
     assert shards_of(np.array([-1, np.iinfo(np.int64).max])).tolist() == [-1, MOST_SHARDS - 1]
-    future = 1 << 80
-    link.identity = future  # as another machine's clock may say
-    assert link.next_identity() > future
+    link.identity = before = 1 << 80  # as the clock of another machine may say
+    assert link.next_identity() > before
 
 
 def test_configurations_of_shards():
@@ -137,10 +137,6 @@ def test_statistics_add_up_to_those_of_one_buffer():
     assert merged({}) == Statistics({}, {})
 
 
-class _Sent(list[Any]):
-    """A list that takes the batches of a writer in place of a shard."""
-
-
 def writer(
     has_episodes: bool = False,
     prioritized: bool = False,
@@ -148,11 +144,12 @@ def writer(
     batch: int = 4,
     columns: tuple[Any, ...] = ([(2,), ()], ["float32", "int32"]),
     names: Sequence[str] = ("a", "b"),
-) -> tuple[ShardWriter, _Sent]:
+) -> tuple[ShardWriter, list[Any]]:
     made_by: Any = host.PrioritizedReplayBuffer if prioritized else host.ReplayBuffer
     views = [FrameStack(1, observation=names[1])] if has_episodes else []
     spec = made_by(1, 100, *columns, names=names, num_envs=num_envs, views=views).spec
-    made = ShardWriter([sent := _Sent()], 0, spec, batch, 100)
+    sent: list[Any] = []
+    made = ShardWriter([sent], 0, spec, batch, 100)
     made._insert = lambda *batch: sent.append(batch)  # type: ignore[method-assign]
     return made, sent
 

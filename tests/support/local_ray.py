@@ -67,12 +67,8 @@ class Actor:
                 self._call(answer, method, arguments)
         return answer
 
-    def _stop(self) -> None:
-        """Answer no call until `_go_on`."""
-        self._is_stopped = True
-
     def _go_on(self) -> None:
-        """Answer the calls since `_stop`."""
+        """Answer the calls since it was stopped."""
         self._is_stopped = False
         for answer, method, arguments in self._stopped:
             self._call(answer, method, arguments)
