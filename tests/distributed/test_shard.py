@@ -22,7 +22,6 @@ from mindspore_replay.training.statistics import statistics_of
 
 pytestmark = pytest.mark.cpu_only("shards lie in the memory of processes of their own")
 
-LEARNER = {"clock": 0, "largest": 0.0}
 NAMES, CAPACITY = ["observation", "reward", "terminated"], 24
 WIDTH = 100
 KINDS: dict[str, dict[str, Any]] = {
@@ -79,14 +78,12 @@ def filled(kind: str, n: int = 40) -> tuple[Shard, Any]:
 
 def kept(kind: str, folder: Path, number: int) -> Shard:
     shard = Shard(spec_of(kind), str(folder))
-    shard.learn(LEARNER)
-    shard.resume(number, 0)
+    shard.answer({"clock": 0, "largest": 0.0}, "resume", number, 0)
     return shard
 
 
 def keep(shard: Shard, folder: Path, number: int) -> Path:
     shard._folder = folder
-    shard.learn(LEARNER)
     shard.stage([number])
     shard.settle(number)
     return folder / f"save_{number}" / "shard_0.safetensors"
@@ -142,9 +139,8 @@ def test_rows_bring_their_versions():
     shard = Shard(spec_of("limits"), None)
     shard.learn({"clock": 2, "largest": 1.0})
     shard.grant(np.inf)
-    shard.insert(
-        rows(0, 4), 4, {"version": np.array([2, 0, 6, 1])}
-    )  # an actor may know of a newer clock than the shard
+    # An actor may know of a newer clock than the shard.
+    shard.insert(rows(0, 4), 4, {"version": np.array([2, 0, 6, 1])})
     assert shard.report().clock == 6
     assert shard.call("info", np.arange(4))[2].tolist() == [4, 6, 0, 5]
     shard.insert(rows(4, 4), 4, {"version": np.array([3, 3, 3, 3])})
@@ -163,14 +159,14 @@ def test_its_files_are_those_of_a_buffer(kind: str, tmp_path: Path):
         given = np.array([40]), {"reward": np.full(1, 7, np.float32)}
         shard.call("update", *given)
         buffer.update(*given)
-    shard.learn(LEARNER)
     shard.stage([2])
     path = tmp_path / "save_2" / mine.name
     again = kept(kind, tmp_path, 2)  # a process that died before it could settle the save
     assert {*tmp_path.rglob("*")} == {path.parent, path, mine.parent, mine}
     assert_same_state(shard, load(path))
     assert_same_state(again, buffer)
-    assert again.begin(spec_of(kind).to_json(), True)[3:] == ([{**LEARNER, "saves": [2]}], str(path.parent))
+    note = {**shard._learner_state, "saves": [2]}
+    assert again.begin(spec_of(kind).to_json(), True)[3:] == ([note], str(path.parent))
     assert_same(again.draw(2).parts, full_sample(buffer.with_sample_size(2)))
     other = "prioritized" if kind == "uniform" else "uniform"
     if spec_of(other).public_class != buffer.spec.public_class:
