@@ -33,20 +33,16 @@ def _connections() -> tuple[Any, Any]:
 
 
 def session() -> object:
-    """Return an object that identifies the connection of this process to a cluster, or ``None`` without one.
+    """Return what identifies the connection of this process to a cluster, or ``None`` without one.
 
-    It never connects, as a call of an actor would. It runs for each row, so it avoids Ray's public functions (3 us).
+    It runs for each row, so it avoids Ray's public functions (3 us).
     """
     worker, client = _connections()
     return client.get_context().client_worker if worker.mode is None else worker.node
 
 
 def connect() -> Any:
-    """Connect to Ray, and return its module.
-
-    It connects to the cluster that the process uses, else to that of ``RAY_ADDRESS``, else to a new one on this machine
-    that listens on the loopback address only.
-    """
+    """Connect to the cluster that the process uses, that of ``RAY_ADDRESS``, or a new one, and return Ray's module."""
     if "ray" in sys.modules and ray_module().is_initialized():
         return ray_module()
     address = os.environ.get("RAY_ADDRESS", "")

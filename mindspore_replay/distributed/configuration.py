@@ -21,12 +21,7 @@ _NAME = "ShardedReplay"
 
 
 def split(config: Mapping[str, Any], arguments: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Split a configuration into that of one buffer and the arguments of the shards, which `arguments` override.
-
-    Raises:
-        TypeError: If `config` or ``shards`` is of another type.
-        ValueError: If a key of ``shards`` is unknown, or the number of shards or the sample size is missing.
-    """
+    """Split a configuration into that of one buffer and the arguments of the shards, which `arguments` override."""
     if not isinstance(config, Mapping):
         raise TypeError(f"For '{_NAME}', 'config' must be a mapping, but got {type(config).__name__}.")
     config = flat(config)
@@ -45,12 +40,7 @@ def split(config: Mapping[str, Any], arguments: Mapping[str, Any]) -> tuple[dict
 
 
 def whole_spec(config: Mapping[str, Any]) -> tuple[BufferSpec, RateLimiter | None]:
-    """Return the spec of one buffer with the rows of all shards, and the limiter of its configuration if it has one.
-
-    Raises:
-        TypeError, ValueError: If the configuration is wrong, or its buffers cannot be shards.
-        RuntimeError: If the native backend is not available.
-    """
+    """Return the spec of one buffer with the rows of all shards, and the limiter of its configuration if it has one."""
     if config.get("number", 1) != 1 or any(config.get(key) for key in ("multi_buffer", "multi_type_replaybuffer")):
         raise ValueError(f"For '{_NAME}', the configuration must be that of one buffer: make one for each.")
     if config.get("storage") not in IN_MEMORY:
@@ -103,10 +93,7 @@ def most_starts(spec: BufferSpec, capacity: int, shards: int) -> int:
 
 
 def check_sample_size(specs: Sequence[BufferSpec], size: object) -> int:
-    """Return a sample size. Raise a TypeError if it is not an int, or a ValueError if shards can never deliver it.
-
-    The last shard must be the smallest.
-    """
+    """Return a sample size. Raise an error if shards, of which the last is the smallest, can never deliver it."""
     size = check_size(_NAME, "sample_size", size)
     capacity = sum(spec.capacity for spec in specs)
     most = most_starts(specs[-1], capacity, len(specs))

@@ -42,14 +42,8 @@ class Piece(NamedTuple):
 class ShardCalls(BaseCalls):
     """What the rows in shards can be asked for, and the writers of this process, whose rows `land` before.
 
-    A batch takes one round trip: the shares of the shards follow from their latest reports. A report may be outdated,
-    since writers insert into a shard after it. With priorities, importance weights are computed from the actual
-    probabilities, which the answers contain, so their expectation is that of new totals. A batch is drawn again only if
-    a shard that reported no rows now has some. Without priorities a row's probability cannot be corrected, so a batch
-    is drawn again if totals have changed. If totals change between batches, or if rows are removed by use, new totals
-    are requested before a batch.
-
-    `rng` chooses shards, and `writer` makes a writer that begins with a shard.
+    A batch takes one round trip: the shares of the shards follow from their latest reports. The appendix on shards says
+    what becomes of reports that are outdated. `rng` chooses shards, and `writer` makes a writer that begins with one.
     """
 
     def __init__(

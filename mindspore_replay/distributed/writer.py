@@ -27,10 +27,7 @@ _LOOK = 0.01
 
 
 class InsertionFront:
-    """The insertion of rows into shards, where they land later: `store` takes checked rows.
-
-    `clock` returns the newest version that rows may have.
-    """
+    """Checks rows, and hands them to `store`, since they land later. `clock` returns the newest version of any."""
 
     def __init__(self, spec: BufferSpec, store: Callable[[NewRows], None], clock: Callable[[], int]) -> None:
         self.spec, self._store, self._clock = spec, store, clock
@@ -41,12 +38,14 @@ class InsertionFront:
 
     def insert(self, *arguments: Any) -> None:
         """Check rows, and hand them on."""
-        name, with_indices = self.spec.cls_name, arguments[-1]
         new = as_new_rows(self.spec.columns, self.spec.options, *arguments)
+        with_indices = arguments[-1]
         if with_indices:
-            raise RuntimeError(f"For '{name}', 'insert' cannot return handles: a shard stores the rows later.")
+            raise RuntimeError(
+                f"For '{self.spec.cls_name}', 'insert' cannot return handles: a shard stores the rows later."
+            )
         if new.version is not None:
-            check_versions(name, new.version, self._clock())
+            check_versions(self.spec.cls_name, new.version, self._clock())
         self._store(new)
 
 
