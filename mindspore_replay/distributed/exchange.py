@@ -196,7 +196,7 @@ class Exchange:
             self._resume(state)
         self.ask({link: ("resume", link.saved, link.identity, True) for link in self.all}, wait=True)
         for link, report in self.latest().items():
-            link.allowed, self.clock = report.inserted, max(self.clock, report.clock)
+            link.allowed, self.clock = report.allowed, max(self.clock, report.clock)
         self.reports()
         return sum(shard.nbytes for shard in begun)
 
@@ -232,8 +232,8 @@ class Exchange:
             self._has_died(link, "its process was replaced")
             nothing = "" if report.rows else ": it has no checkpoint"
             logger.warning("shard %d is there again, with %d rows%s", link.number, report.rows, nothing)
-            link.identity, link.counted, link.allowed, link.report = report.identity, 0, 0.0, None
-        link.ping, link.is_dead = None, False
+            link.identity, link.counted, link.report = report.identity, 0, None
+        link.allowed, link.ping, link.is_dead = report.allowed, None, False
         self.note(link, report)
 
     # Requests to all.
@@ -251,7 +251,7 @@ class Exchange:
             if not self.regulate():
                 self.ask_all("take_back")
                 for link, report in self.latest().items():
-                    link.allowed = report.inserted  # no grant is on its way: the lock is held
+                    link.allowed = report.allowed  # no grant is on its way: the lock is held
                 self.regulate()
             return self.latest()
 

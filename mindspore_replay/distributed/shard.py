@@ -42,6 +42,7 @@ class Report(NamedTuple):
     eligible: int  # rows that can be drawn
     rows: int  # stored
     inserted: int  # into this process
+    allowed: float  # rows whose insertion into this process was granted so far
     wanted: int  # rows of the insertion that waits for a grant, or 0 if none does
     largest: float  # largest priority so far, which new rows get, or 1 without priorities
     clock: int  # the learner's, as last received by the shard, or 0 without weights
@@ -158,7 +159,7 @@ class Shard:
     def report(self) -> Report:
         """Report the state of the shard, once its process is there."""
         with self.rows.lock:
-            counts = len(self.rows), self._inserted, self._wanted
+            counts = len(self.rows), self._inserted, self._allowed, self._wanted
             now = *self._weights(), *counts, self._largest(), self._clock()
             return Report(self.identity, next(self._numbers), *now)
 

@@ -139,8 +139,7 @@ def test_rows_bring_their_versions():
     shard = Shard(spec_of("limits"), None)
     shard.learn({"clock": 2, "largest": 1.0})
     shard.grant(np.inf)
-    # An actor may know of a newer clock than the shard.
-    shard.insert(rows(0, 4), 4, {"version": np.array([2, 0, 6, 1])})
+    shard.insert(rows(0, 4), 4, {"version": np.array([2, 0, 6, 1])})  # an actor may know of a newer clock
     assert shard.report().clock == 6
     assert shard.call("info", np.arange(4))[2].tolist() == [4, 6, 0, 5]
     shard.insert(rows(4, 4), 4, {"version": np.array([3, 3, 3, 3])})
