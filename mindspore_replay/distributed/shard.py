@@ -1,7 +1,6 @@
 """One shard of a sharded buffer, in a separate process."""
 
 import contextlib
-import functools
 import itertools
 import math
 import os
@@ -78,23 +77,21 @@ class Shard:
 
     def __init__(self, spec: BufferSpec, folder: str | None, number: int = 0) -> None:
         self.identity, self._number = 0, number
-        self._spec, self._description = spec, spec.to_json()
+        self._description = spec.to_json()
         self._folder, self._file = None if folder is None else Path(folder), f"shard_{number}.safetensors"
         self._prioritized, self._weighted, self._has_handles = spec.prioritized, spec.weighted, spec.has_handles
         self._learner_state: dict[str, Any] = {}
         self._numbers, self._inserted, self._wanted, self._allowed = itertools.count(), 0, 0, 0.0
 
-    @functools.cached_property
-    def rows(self) -> LocalBuffer:
-        """The buffer. It is made when it is first used, so that an error is that of a call."""
-        make: type[LocalBuffer] = getattr(host, str(self._spec.public_class))
-        return make(capacity=self._spec.capacity, seed=self._spec.seed, **self._spec.arguments())
-
-    @functools.cached_property
-    def _granted(self) -> threading.Condition:
-        """Holds the lock of the rows, and is notified of grants."""
-        lock: Any = self.rows.lock
-        return threading.Condition(lock)
+        make: type[LocalBuffer] = getattr(host, str(spec.public_class))
+        self._failed: Exception | None = None
+        try:
+            self.rows = make(capacity=spec.capacity, seed=spec.seed, **spec.arguments())
+            lock: Any = self.rows.lock
+            #: Holds the lock of the rows, and is notified of grants.
+            self._granted = threading.Condition(lock)
+        except Exception as error:  # from a method, Ray brings it to the learner as it is
+            self._failed = error
 
     def answer(self, learner_state: dict[str, Any], method: str, *arguments: Any) -> tuple[Report, Any]:
         """Learn the learner's state, call a method, and return the shard's state after it, and the result."""
@@ -113,6 +110,8 @@ class Shard:
                 "For 'ShardedReplay', the shards that run under this 'name' must have the same configuration, but "
                 f"they are {self._description}, and got {expected}."
             )
+        if self._failed is not None:
+            raise self._failed
         saves, folders = [], self._saves()
         for path in (path for folder in folders for path in folder.glob(self._file)):
             try:
