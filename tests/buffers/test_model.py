@@ -3,12 +3,8 @@
 from typing import Any
 
 import numpy as np
-import pytest
-from checks import assert_weights
 from model import Model
 from randomness import draw_slot
-
-from mindspore_replay import PrioritizedReplayBuffer, ReplayBuffer
 
 
 def test_a_ring():
@@ -124,40 +120,3 @@ def test_late_columns():
     twin = Model("ReplayBuffer", 1, 4, late=["y"])
     twin.insert([{"x": n, "y": n} for n in range(3)])
     assert (twin.legal(), twin.write([1, 9], [{"y": 5}] * 2), twin.legal()) == ([], 1, [1])
-
-
-def test_a_twin_that_stops_at_the_first_fresh_row_is_told_apart():
-    class StopsEarly(Model):
-        def advance(self, steps: int) -> None:
-            self.now += steps
-            for record in self.records:
-                if not self.stale(record):
-                    break
-                self.remove(record, "stale")
-
-    twins = [cls("ReplayBuffer", 1, 8, max_staleness=2) for cls in (Model, StopsEarly)]
-    for twin in twins:
-        twin.advance(6)
-        twin.insert([0, 1, 2], version=[6, 4, 5])
-        twin.advance(1)
-    assert [twin.legal() for twin in twins] == [[0, 2], [0, 1, 2]]
-
-
-@pytest.mark.parametrize("cls", [ReplayBuffer, PrioritizedReplayBuffer])
-def test_a_stale_row_becomes_the_oldest(cls: Any):
-    """It lies behind a fresh one, which is evicted."""
-    options: dict[str, Any] = {"max_use": 6, "max_staleness": 5, "seed": 0}
-    buffer, twin = cls(2, 6, [()], ["int32"], **options), Model(cls, 2, 6, **options)
-    for each in (buffer, twin):
-        each.advance(5)
-    for numbers, version in (([0, 1, 2], [5, 0, 5]), ([3, 4], 5), ([5, 6], 5)):
-        buffer.insert([np.int32(numbers)], version=version)
-        twin.insert([(np.int32(number),) for number in numbers], version=version)
-        assert_weights(buffer, twin)
-    for each in (buffer, twin):
-        each.advance(1)
-    assert_weights(buffer, twin)
-    assert (buffer.sample(with_indices=True) if cls is ReplayBuffer else buffer.sample())[0].tolist() == twin.sample()[
-        0
-    ]
-    assert_weights(buffer, twin)

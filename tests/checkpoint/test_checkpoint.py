@@ -14,7 +14,6 @@ from checkpoint_cases import (
     RESERVOIRS,
     RINGS,
     SCHEMA,
-    act,
     assert_same_state,
     containers,
     draws,
@@ -170,27 +169,7 @@ def test_a_capacity_of_one_or_two():
             assert_same_state(load(PATH), buffer)
 
 
-# Other capacities.
-
-
-@pytest.mark.parametrize("name", RINGS)
-def test_a_smaller_capacity_is_as_if_rows_had_been_overwritten(name: str):
-    """The state is that of a buffer with this capacity after the same operations."""
-    capacity = 14
-    for seed in range(4):
-        generators = [np.random.default_rng(seed) for _ in range(2)]
-        large, small = RINGS[name](seed=0), RINGS[name](capacity, seed=0)
-        for _ in range(6 + 9 * seed):
-            for buffer, generator in zip((large, small), generators):
-                act(buffer, generator, 5)
-        save(large, PATH)
-        loaded = load(PATH, capacity=capacity)
-        loaded.check_valid()
-        assert loaded.capacity == capacity
-        assert_same_state(loaded, small, apart_from=("counts",))  # they count the events in the large one
-        insert(loaded, 3)
-        insert(small, 3)
-        assert_same_state(loaded, small, apart_from=("counts",))
+# Other capacities; `test_twin.py` has rows of every kind.
 
 
 def test_the_window_of_an_elastic_buffer():

@@ -1,4 +1,4 @@
-// Tests of the algorithms: exhaustive for small rings, against naive models.
+// Tests of what the kernels share: threads, scratch memory, and memory for items.
 #ifndef MINDSPORE_REPLAY_TESTS_TEST_HEADERS_H_
 #define MINDSPORE_REPLAY_TESTS_TEST_HEADERS_H_
 
@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <list>
 #include <mutex>
 #include <numeric>
 #include <set>
@@ -16,109 +15,13 @@
 #include <utility>
 #include <vector>
 
-#include "adapters.h"
-#include "arguments.h"
 #include "check.h"
-#include "core/draw.h"
 #include "core/items.h"
 #include "core/parallel.h"
 #include "core/random.h"
-#include "core/ring.h"
 #include "core/scratch.h"
 
 namespace {
-
-// --- ring.h ---
-
-// Rows as a list, oldest first, and the content of each slot; written one row at a time.
-struct NaiveRing {
-  explicit NaiveRing(int64_t size) : capacity(size), slots(static_cast<size_t>(size), -1) {}
-
-  void Insert(int64_t row) {
-    slots[static_cast<size_t>(next)] = row;
-    next = (next + 1) % capacity;
-    rows.push_back(row);
-    if (static_cast<int64_t>(rows.size()) > capacity) rows.pop_front();
-  }
-
-  int64_t count() const { return static_cast<int64_t>(rows.size()); }
-  int64_t head() const { return count() == capacity ? next : 0; }
-
-  int64_t capacity;
-  int64_t next = 0;
-  std::vector<int64_t> slots;
-  std::list<int64_t> rows;
-};
-
-// Every capacity to 6, every number of rows before, every batch size to 3 times the capacity.
-void TestRingWrite() {
-  for (int64_t capacity = 1; capacity <= 6; ++capacity) {
-    for (int64_t before = 0; before <= 2 * capacity; ++before) {
-      for (int64_t n = 1; n <= 3 * capacity; ++n) {
-        NaiveRing naive(capacity);
-        for (int64_t row = 0; row < before; ++row) naive.Insert(row);
-        std::vector<int64_t> column = naive.slots;
-        std::vector<int64_t> batch(static_cast<size_t>(n));
-        std::iota(batch.begin(), batch.end(), before);
-        const replay::RingWrite plan = replay::PlanWrite(n, naive.head(), naive.count(), capacity);
-        replay::WriteRows(plan, capacity, 8, reinterpret_cast<const char *>(batch.data()),
-                          reinterpret_cast<char *>(column.data()));
-        for (int64_t row : batch) naive.Insert(row);
-        CHECK(column == naive.slots);
-        CHECK(plan.head == naive.head());
-        CHECK(plan.count == naive.count());
-        CHECK(plan.written + plan.skipped == n);
-        int64_t position = 0;
-        for (int64_t row : naive.rows) {
-          CHECK(column[static_cast<size_t>(replay::SlotOf(position++, plan.head, capacity))] == row);
-        }
-      }
-    }
-  }
-}
-
-void TestGather() {
-  for (int64_t bytes : {1, 2, 3, 4, 5, 8, 12, 16, 17, 100}) {
-    std::vector<char> column(static_cast<size_t>(bytes * 7));
-    for (size_t i = 0; i < column.size(); ++i) column[i] = static_cast<char>(i * 37 + 11);
-    const std::vector<int64_t> slots = {6, 0, 3, 3, 6};
-    std::vector<char> rows(static_cast<size_t>(bytes) * slots.size());
-    replay::PrefetchRows(column.data(), bytes, slots.data(), 5);
-    replay::GatherRows(column.data(), bytes, slots.data(), 5, rows.data());
-    for (size_t i = 0; i < slots.size(); ++i) {
-      const auto row = rows.begin() + static_cast<int64_t>(i) * bytes;
-      CHECK(std::equal(row, row + bytes, column.begin() + slots[i] * bytes));
-    }
-  }
-}
-
-// --- random.h ---
-
-// --- draw.h ---
-
-// Python's slice, position by position: the rows of `count` with start <= row < stop, negative bounds resolved.
-void TestSliceRows() {
-  constexpr int64_t kMin = INT64_MIN;
-  constexpr int64_t kMax = INT64_MAX;
-  for (int64_t count = 0; count <= 5; ++count) {
-    for (int64_t start : std::vector<int64_t>{kMin, -7, -5, -2, 0, 1, 4, 9, kMax}) {
-      for (int64_t stop : std::vector<int64_t>{kMin, -6, -1, 0, 2, 5, 6, kMax}) {
-        std::vector<int64_t> expected;
-        for (int64_t row = 0; row < count; ++row) {
-          const bool after = start < 0 ? row - count >= start : row >= start;
-          const bool before = stop < 0 ? row - count < stop : row < stop;
-          if (after && before) expected.push_back(row);
-        }
-        const replay::RowRange range = replay::SliceRows(start, stop, count);
-        CHECK(range.size == static_cast<int64_t>(expected.size()));
-        CHECK(expected.empty() || range.first == expected.front());
-        CHECK(range.first >= 0 && range.first <= count);
-      }
-    }
-  }
-}
-
-// --- arguments.h ---
 
 // --- parallel.h ---
 
@@ -250,9 +153,6 @@ void TestHeaders() {
   TestScratch();
   TestInParallel();
   TestCopyBytes();
-  TestRingWrite();
-  TestGather();
-  TestSliceRows();
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 import contextlib
 import ctypes
 import inspect
+import itertools
 import shutil
 import subprocess
 from pathlib import Path
@@ -98,6 +99,14 @@ def forgets(self: Model, handles: Any, rows: Any) -> int:
     return right_write(self, handles, rows)
 
 
+def stops_early(self: Model, steps: int) -> None:
+    """Remove stale rows up to the first fresh one, though versions need not come in order."""
+    self.now += steps
+    for record in itertools.takewhile(self.stale, self.records):
+        self.remove(record, "stale")
+    self.fresh = next((record.serial for record in self.records if not self.stale(record)), self.inserted)
+
+
 #: Methods of the twin, the kind with which each is tested, and a wrong one in its place.
 WRONG_TWINS: dict[str, tuple[str, str, Any]] = {
     "loses no rows for want of items": ("uniform", "lost", lambda self, rows: 0),
@@ -115,6 +124,7 @@ WRONG_TWINS: dict[str, tuple[str, str, Any]] = {
     "forgets which column was written": ("fixed: late", "write", forgets),
     "ends no episode": ("fixed: episodes", "end_episodes", lambda self: 0),
     "keeps each row of a stream": ("fixed: reservoir", "place", lambda self, serial: serial % self.capacity),
+    "stops at the first fresh row": ("limits", "advance", stops_early),
     "lets stale rows stay": ("fixed: used twice", "stale", lambda self, record: False),
 }
 
