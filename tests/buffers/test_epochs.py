@@ -12,12 +12,12 @@ import mindspore as ms
 import numpy as np
 import pytest
 from bodies import Body, compiled
+from checks import assert_frequencies, uniform
 from flat import flat
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from mindspore import Tensor, ops
 from randomness import order_of, random_bits
-from scipy.stats import chi2
 
 from mindspore_replay import (
     EpochReplayBuffer,
@@ -126,27 +126,18 @@ def test_an_epoch_has_the_newest_steps_of_open_episodes(kind: str, tmp_path: Pat
 # Randomness.
 
 
-def p_of(counts: np.ndarray) -> float:
-    """Return the probability of counts at least this uneven if all are equally likely."""
-    expected = counts.sum() / counts.size
-    return float(chi2.sf(((counts - expected) ** 2 / expected).sum(), counts.size - 1))
-
-
 def check_orders(orders: np.ndarray) -> None:
     """Check the orders of many epochs, ``[epochs, rows]``: places and neighbours of rows are equally likely."""
     size = orders.shape[1]
     assert (np.sort(orders, 1) == np.arange(size)).all()
-    places, pairs = np.zeros((size, size)), np.zeros((size, size))
-    for place in range(size):
-        np.add.at(places, (place, orders[:, place]), 1)
-    np.add.at(pairs, (orders[:, ::2][:, : size // 2].ravel(), orders[:, 1::2].ravel()), 1)
-    assert p_of(places[:, :-1]) > 1e-4
-    assert p_of(pairs[~np.eye(size, dtype=bool)]) > 1e-4
+    assert_frequencies(
+        [place for order in orders.tolist() for place in enumerate(order)],
+        uniform(itertools.product(range(size), repeat=2)),
+    )
+    pairs = [pair for order in orders.tolist() for pair in zip(order[::2], order[1::2])]
+    assert_frequencies(pairs, uniform(itertools.permutations(range(size), 2)))
     if size <= 4:
-        found = {order: 0 for order in itertools.permutations(range(size))}
-        for row in orders.tolist():
-            found[tuple(row)] += 1
-        assert p_of(np.array(list(found.values()))) > 1e-4
+        assert_frequencies(map(tuple, orders.tolist()), uniform(itertools.permutations(range(size))))
 
 
 @pytest.mark.parametrize("size", [3, 4, 7, 16, 33])

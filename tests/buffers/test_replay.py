@@ -54,44 +54,6 @@ def test_the_picture_of_four_steps(make: Make):
     face.buffer.check_valid()
 
 
-def test_a_batch_across_the_end_and_one_longer_than_the_ring(make: Make):
-    face = make("ReplayBuffer", 2, 6, **COLUMNS)
-    for first in (0, 4):
-        face.insert(rows(*range(first, first + 4)))
-    assert cursors_of(face) == (2, 6, 8, 0)
-    assert face.buffer.state_dict()["column.number"].tolist() == [6, 7, 2, 3, 4, 5]
-    assert serials_of(face.get_item([0, 1, 2, 3])) == [2, 3, 4, 5]
-    face.insert(rows(*range(8, 23)))  # 15 rows; the newest 6 stay, and the serials count all
-    assert cursors_of(face) == (23 % 6, 6, 23, 0)
-    assert face.buffer.state_dict()["column.number"].tolist() == [18, 19, 20, 21, 22, 17]
-    assert serials_of(face.get_item([0, 1, 2, -1])) == [17, 18, 19, 22]
-
-
-def test_reset_forgets_rows_and_keeps_serials_and_the_random_sequence(make: Make):
-    face = make("ReplayBuffer", 2, 6, **COLUMNS)
-    for first in (0, 4):
-        face.insert(rows(*range(first, first + 4)))
-    face.sample()
-    face.reset()
-    assert (cursors_of(face), face.status()) == ((0, 0, 8, 8), (0, False, False))
-    assert face.buffer.state_dict()["random_state"][1] == 2
-    face.insert(rows(8, 9))
-    assert cursors_of(face) == (0, 2, 10, 8)
-    assert face.buffer.state_dict()["column.number"].tolist()[:2] == [8, 9]  # in time order, from slot 0
-    assert serials_of(face.get_item([0, 1, -2, -1])) == [8, 9, 8, 9]
-    face.buffer.check_valid()
-
-
-def test_a_range_survives_the_wrap(make: Make):
-    """With head 2, logical rows 1 to 3 are in slots 3, 0 and 1."""
-    face = make("ReplayBuffer", 3, 4, **COLUMNS, replace=False, ordered=True)
-    for first in (0, 3):
-        face.insert(rows(first, first + 1, first + 2))
-    for _ in range(5):
-        for bounds, found in (((1, 4), [3, 4, 5]), ((-3, None), [3, 4, 5]), ((None, 3), [2, 3, 4])):
-            assert sorted(serials_of(face.sample(sample_range=bounds))) == found
-
-
 # From Python alone: `test_twin.py` holds graphs to the same.
 
 
@@ -142,6 +104,3 @@ def test_samples_of_another_size_from_the_same_rows():
     assert int(other.delete(indices)) == len(set(indices.asnumpy().tolist()))
     assert buffer.eligible() == 6 - len(set(indices.asnumpy().tolist()))
     assert other.lock is buffer.lock
-
-
-# Frequencies, of draws on arrays: all others are equal bit for bit, as `test_twin.py` shows.

@@ -46,6 +46,9 @@ STARTS: dict[str, tuple[int, int, dict[str, Any], str]] = {
     "an episode that is too short": (16, 4, {}, "2 e 5 e: 3-5"),
     "an episode that is too short, padded": (16, 4, PAD, "2 e 5 e: 0-8"),
     "no start of an unfinished episode depends on its end": (16, 3, {"stride": 4}, "7: 0 4 | 1: 0 4 | e: 0 4 6"),
+    "a stride, and the start that just reaches the end": (32, 3, {"stride": 4}, "2 e 7 e 9: 0 3 7 8 11 15"),
+    "a stride beyond the end": (16, 3, {"stride": 100}, "7 e: 0 5"),
+    "a stride, padded": (32, 3, {"stride": 3} | PAD, "2 e 7 e 9: 0 3 6 9 11 14 17"),
     # Steps before an episode are padding; row 1 is the oldest: row 3 would burn in from row 0.
     "burn-in": (8, 2, {"burn_in": 3}, "8: 0-6 | 1: 4-7 | 1: 5-8"),
     "burn-in of a second episode": (8, 2, {"burn_in": 3}, "7 e 5: 8-11 | 3: 8-14 | 1: 12-15"),
@@ -91,35 +94,6 @@ STARTS: dict[str, tuple[int, int, dict[str, Any], str]] = {
 def test_valid_starts(case: str, kind: dict[str, Any]):
     capacity, length, options, script = STARTS[case]
     play(sequences(capacity, length, **options, **kind), script)
-
-
-@pytest.mark.parametrize(
-    ("length", "stride", "pad_end", "starts"),
-    [
-        (3, 1, False, [0, 1, 2, 3, 4, 5]),
-        (3, 2, False, [0, 2, 4, 5]),  # 5 is the start from which the sequence just reaches the end
-        (3, 3, False, [0, 3, 5]),
-        (3, 4, False, [0, 4, 5]),
-        (3, 5, False, [0, 5]),
-        (3, 6, False, [0, 5]),
-        (3, 8, False, [0, 5]),
-        (3, 100, False, [0, 5]),
-        (8, 3, False, [0]),
-        (1, 3, False, [0, 3, 6, 7]),
-        (3, 2, True, [0, 2, 4, 6]),
-        (3, 3, True, [0, 3, 6]),
-        (3, 7, True, [0, 7]),
-        (3, 8, True, [0]),
-        (9, 5, True, [0, 5]),
-    ],
-)
-def test_strides_in_an_episode_of_eight_steps(length: int, stride: int, pad_end: bool, starts: list[int]):
-    options = {"stride": stride, "pad_end": pad_end}
-    assert sequences(16, length, **options).steps(8, 7).legal() == starts
-    # The same in the middle of a ring, after an episode of three steps and before a running one.
-    pair = sequences(16, length, **options).steps(19, 2, 10)
-    inside = [handle - 3 for handle in pair.legal() if 3 <= handle < 11]
-    assert inside == starts
 
 
 def test_one_flag_for_the_step_of_all_environments():

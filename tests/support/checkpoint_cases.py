@@ -1,4 +1,4 @@
-"""Buffers of every class for the tests of checkpoints, and operations on them."""
+"""Buffers of every class for the tests of checkpoints."""
 
 from collections.abc import Callable
 from typing import Any
@@ -68,22 +68,6 @@ def insert(buffer: Any, count: int) -> None:
     steps = np.arange(first, first + count) // buffer.num_envs
     flags = {"end": (steps % LONGEST == LONGEST - 1) | (steps % 7 == 3)} if buffer.has_episodes else {}
     buffer.insert(rows(first, count), **flags)
-
-
-def act(buffer: Any, generator: np.random.Generator, newest: int) -> None:
-    """Apply a random operation to a buffer. It uses only rows among the newest."""
-    live = int(buffer.serials.asnumpy()[0]) - 1 - generator.integers(0, newest, 3)
-    what = generator.integers(5)
-    if what == 4 and buffer.has_handles:
-        buffer.update(live, {"reward": generator.random(3).astype(np.float32)})
-    elif what == 0 and buffer.prioritized:
-        buffer.update_priorities(live, generator.random(3) * 3)
-    elif what == 1 and buffer.weighted:
-        buffer.delete(live[:1])
-    elif what == 2 and buffer.spec.parts.limits.max_staleness is not None:
-        buffer.advance(int(generator.integers(1, 4)))
-    else:
-        insert(buffer, int(generator.integers(1, 5)))
 
 
 def filled(make: Callable[..., Any], count: int = 31, seed: int = 0, **other: Any) -> Any:
