@@ -100,9 +100,9 @@ def test_constructor_arguments():
     names[0] = "other"
     save(buffer, PATH)
     loaded = load(PATH)
-    for key in ("sample_size", "capacity", "shapes", "types", "names", "num_envs", "max_use"):
+    for key in ("sample_size", "capacity", "shapes", "types", "names", "num_envs"):
         assert getattr(loaded, key) == getattr(buffer, key), key
-    assert loaded.spec.priorities == buffer.spec.priorities
+    assert (loaded.spec.priorities, loaded.spec.parts.limits) == (buffer.spec.priorities, buffer.spec.parts.limits)
     assert (loaded.options.rule, loaded.options.plan) == (buffer.options.rule, buffer.options.plan)
     assert (loaded.spec.priorities.initial_priority, float(loaded.reset().max_priority.asnumpy())) == (5, 5)
 
