@@ -4,6 +4,7 @@ import contextlib
 import threading
 import time
 from collections import deque
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -71,6 +72,9 @@ def test_writers_in_several_processes_wait_for_samples(cluster: Any):
         del going
 
 
+_threads: list[threading.Thread] = []
+
+
 def write(writer: ShardWriter, last: int) -> None:
     """Let a thread insert rows by a copy of a writer, as another process has it, until the shards end."""
     writing = Writing(ShardWriter(*writer.__reduce__()[1]), 0, last, 10**6)
@@ -79,7 +83,17 @@ def write(writer: ShardWriter, last: int) -> None:
         with contextlib.suppress(RuntimeError):
             writing.run(PATIENCE)
 
-    threading.Thread(target=run, daemon=True).start()
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    _threads.append(thread)
+
+
+@pytest.fixture(autouse=True)
+def ended(ray: object) -> Iterator[None]:
+    """Await the threads of `write` while there is the Ray that they use."""
+    yield
+    while _threads:
+        _threads.pop().join(PATIENCE)
 
 
 def test_a_limiter_that_grants_everyone_everything_is_found(monkeypatch: pytest.MonkeyPatch):

@@ -16,7 +16,6 @@ import numpy as np
 import pytest
 from mindspore import Tensor, ops
 from places import ROOT
-from programs import run_program
 
 import mindspore_replay
 from mindspore_replay.columns import TYPES
@@ -133,6 +132,8 @@ def tensors(side: str) -> list[str]:
 @pytest.fixture(scope="module")
 def operators(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
     """Return the signatures of each primitive in the compiled graphs, as ``Float32 Int64 -> Float32``."""
+    from programs import run_program  # which this file as a program does not find
+
     folder = tmp_path_factory.mktemp("graphs")
     dumps = {"MS_DEV_SAVE_GRAPHS": "1", "MS_DEV_SAVE_GRAPHS_PATH": str(folder), "MS_DEV_DUMP_IR_PASSES": "validate"}
     with mock.patch.dict("os.environ", dumps):

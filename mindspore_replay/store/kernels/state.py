@@ -414,7 +414,7 @@ def check_weights(cls_name: str, capacity: int, state: Arrays, eligible: np.ndar
     least = (
         max(_largest_held(options, state), 0.0)
         if options.largest_held
-        else max(np.float32(options.initial_priority), priorities.max())
+        else priorities[stored_slots(state, capacity)].max(initial=options.initial_priority)
     )
     if not least <= state["max_priority"] < np.inf:
         wrong.append(f"'max_priority' is {state['max_priority']}, and must be finite and at least {least}")
