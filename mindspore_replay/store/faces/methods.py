@@ -17,10 +17,10 @@ from .showing import table, text
 
 _Self = TypeVar("_Self", bound="BufferMethods")
 
-#: Attributes that are for the package, and for graphs.
+#: Attributes that are for the package, and for graphs; and what is for a class without a buffer.
 _OF_THE_PACKAGE = {
     *("achieved_goal", "arrays", "has_episodes", "options", "spec", "state", "updates"),
-    *("columns", "compressed", "has_handles", "prioritized", "weighted"),
+    *("columns", "compressed", "has_handles", "prioritized", "weighted", "open"),
 }
 
 
@@ -300,14 +300,11 @@ class BufferMethods:
         """List no method that this buffer refuses, and nothing that is for the package."""
         if "_front" not in vars(self):  # before the constructor has returned
             return [*super().__dir__()]
-        spec, refused = self.spec, {*_OF_THE_PACKAGE, "open"}
-        refused |= set() if spec.weighted else {"delete", "info", "advance"}
-        refused |= set() if spec.has_handles else {"update"}
-        refused |= set() if spec.prioritized else {"update_priorities"}
-        refused |= set() if spec.options.rule else {"end_episodes"}
-        refused |= set() if spec.columns.length_groups else {"sample_packed"}
-        refused |= set() if getattr(self._front, "folder", None) else {"flush"}
-        return sorted(set(super().__dir__()) - refused)
+        spec = self.spec
+        needs: dict[str, Any] = dict.fromkeys(("delete", "info", "advance"), spec.weighted)
+        needs |= {"update": spec.has_handles, "update_priorities": spec.prioritized, "end_episodes": spec.options.rule}
+        needs |= {"sample_packed": spec.columns.length_groups, "flush": getattr(self._front, "folder", None)}
+        return sorted(name for name in super().__dir__() if name not in _OF_THE_PACKAGE and needs.get(name, True))
 
     def __setattr__(self, name: str, value: Any) -> None:
         refuse_change(self, name, value)
